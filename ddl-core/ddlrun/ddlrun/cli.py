@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
     """Run ddlrun; its exit code: the job's, 2 for a wrong command line, 124 for a time limit, 128+n for a
     signal.
     """
+    _open_missing_streams()
     try:
         _require_click()
         if instruction := os.environ.get(COMPLETION_VARIABLE):
@@ -61,6 +62,28 @@ def main(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         return 141
+
+
+def _open_missing_streams() -> None:
+    """Standard streams that are closed are /dev/null; else files that are opened later would take their
+    numbers, as bash's of the script bin/ddlrun has done already.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None or (number and not _is_writable(number)):
+            nothing = os.open(os.devnull, os.O_RDWR)
+            if nothing != number:
+                os.dup2(nothing, number)
+                os.close(nothing)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
+def _is_writable(number: int) -> bool:
+    import fcntl
+
+    try:
+        return fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except OSError:
+        return False
 
 
 def _set_home() -> None:
@@ -149,13 +172,26 @@ def _refuse_nesting(environment: Mapping[str, str]) -> None:
         )
 
 
+def _current_folder() -> str:
+    """Raises LaunchError where it was removed: the ranks could not start in it."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise LaunchError(
+            Code.FOLDER,
+            f"the current folder cannot be found: {error.strerror}",
+            "on this host",
+            "change to a folder that exists",
+        ) from None
+
+
 def _launch(options: Options) -> int:
     from .console import Console
     from .runfolder import RunFolder
 
     with RunFolder() as folder:
         console = Console(folder, options.verbose, options.quiet)
-        console.log(f"ddlrun {' '.join(sys.argv[1:])!r} in {os.getcwd()!r}")
+        console.log(f"ddlrun {' '.join(sys.argv[1:])!r} in {_current_folder()!r}")
         try:
             return _start(options, folder, console)
         except LaunchError as error:

@@ -5,11 +5,13 @@ It can be done again, with fewer hosts.
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from . import networks, output_collector
 from .checks import diagnostics, gpu_checks
-from .command_line.options import Options
+from .command_line.options import Options, usage
 from .command_line.rank_range import RankRange
 from .console import Console
 from .errors import Code, Failures, LaunchError
@@ -21,7 +23,15 @@ from .placement.slots import Placement
 from .placement.tiers import Tiers
 from .report.flight_record.collect import VARIABLE, folder_on_hosts
 from .runfolder import RunFolder
-from .start import command, gpu_environment, launchers, rendezvous, standard_input, stdin_of_rank_0
+from .start import (
+    command,
+    gpu_environment,
+    launchers,
+    rank_start,
+    rendezvous,
+    standard_input,
+    stdin_of_rank_0,
+)
 from .survey import Survey
 from .tasks import plan as task_plan
 
@@ -122,25 +132,56 @@ class _Preparation:
             variables.setdefault("DDL_HOST_ORDER", ",".join(order))
         if standard_input.is_piped():
             variables[stdin_of_rank_0.VARIABLE] = "named when it starts"
-        variables |= rendezvous.variables(
+        shared = rendezvous.variables(
             placed,
             facts,
             f"{self._folder.job}.{self._restart.count}",
             unbound=not (placed.bound or options.rankfile or launcher.binds),
-            # A rankfile of the user's own says which rank is where, and nobody else knows.
-            placement_known=not options.rankfile,
+            placement_known=not options.maps_itself,
         )
+        _require_size(variables.get("WORLD_SIZE"), len(placed.slots))
+        variables = shared | variables  # what -x says counts
         variables |= gpu_environment.variables(placed, facts, options, launcher.name, self._use)
         variables |= task_plan.variables(options, placed)
         for text in gpu_environment.in_words(placed, variables):
             self._console.tell(text)
         variables[VARIABLE] = str(records)
-        return variables | _restart_variables(options, self._restart)
+        variables |= _restart_variables(options, self._restart)
+        variables |= self._network_variables(placed, variables)
+        if launcher.name == "mpirun" and any(name not in self._survey.local for name in placed.counts):
+            variables["DDLRUN_IS_REMOTE"] = "1"
+        if launcher.name == "mpirun":
+            variables[output_collector.OUTPUT_VARIABLE] = "named when it starts"
+        return variables | {rank_start.VARIABLE: command.handed_on(variables, options)}
+
+    def _network_variables(self, placed: Placement, around: Mapping[str, str]) -> dict[str, str]:
+        """Which networks MPI and the frameworks' libraries use, as far as nobody has said."""
+        facts = self._survey.facts
+        hosts = {name: facts[name].networks for name in placed.counts if name in facts}
+        if len(placed.counts) < 2 or self._options.interface:
+            return {}
+        if skipped := networks.left_out(hosts):
+            listed = ", ".join(f"{entry.network} of {entry.interface}" for entry in skipped)
+            self._console.tell(f"networks that do not lead to other hosts are left out: {listed}")
+        interfaces = [networks.leading_interface(hosts.get(name, ())) or "" for name in placed.counts]
+        values = networks.variables(hosts, around, self._options.launcher_words())
+        if all(interfaces):
+            values["DDLRUN_INTERFACES"] = ",".join(interfaces)
+        return values
 
     def _write_placement(self, placed: Placement) -> None:
         self._folder.write(f"{self._within}HOSTFILE", slots.hostfile_text(placed))
         if placed.bound and not self._options.rankfile:
             self._folder.write(f"{self._within}RANKFILE", slots.rankfile_text(placed))
+
+
+def _require_size(text: str | None, ranks: int) -> None:
+    """Raises LaunchError where -x WORLD_SIZE says something else than what the job has."""
+    if text not in (None, str(ranks)):
+        raise usage(
+            f"-x WORLD_SIZE={text}: the job has {ranks} ranks",
+            "leave it out; -np says how many ranks there are",
+        )
 
 
 def without_groups(options: Options) -> Options:

@@ -6,8 +6,6 @@ One vocabulary for all of ddlrun, ddl_sweep and ddl_spark: a *supervisor* starts
 For jobs of ddlrun this file is also a program of its own, on every host, some of which get it as text. So it
 imports only the standard library:
 
-    run JOB PROGRAM ARGUMENT…   run PROGRAM (mpirun's daemon of this host); when it has ended, by itself or
-                                not, end everything that it has left
     watch JOB PID               until standard input ends; without the word "done" before its end, ddlrun has
                                 died: end mpirun, which is PID, and then what is left
     sweep JOB NONCE             end everything of the job, print how many processes that were
@@ -34,6 +32,7 @@ _KILL_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05
 # For the last words of what was killed. A helper of it (ssh's ProxyCommand) may hold the pipes for longer.
 _DRAIN_SECONDS = 0.5
+_SHELLS = ("sh", "bash", "dash", "ash", "busybox", "zsh", "ksh", "ksh93", "mksh", "tcsh", "csh", "fish")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -294,18 +293,37 @@ def processes_of(job: str, below: int | None = None, excluded: Collection[int] =
 
 
 def ask_ranks(job: str) -> int:
-    """Send SIGTERM to the ranks of the job on this host, not to what they have started; how many there
-    are."""
+    """Send SIGTERM to the ranks of the job on this host; in place of a shell that waits for its program, and
+    would end at once, to that program. What programs have started they end themselves.
+
+    Returns:
+        The number of ranks.
+    """
     ranks = {pid for pid in _parents() if _carries(pid, job) and _is_rank(pid)}
     parents = _parents()
     first = [pid for pid in ranks if parents.get(pid) not in ranks]
-    for pid in first:
+    targets = list(first)
+    for pid in targets:  # grows
+        with contextlib.suppress(OSError):
+            programs = [child for child in ranks if parents.get(child) == pid]
+            # the name of a process is that of its script
+            if os.path.basename(os.readlink(f"/proc/{pid}/exe")) in _SHELLS and programs:
+                targets += programs
+                if not _catches(pid, signal.SIGTERM):
+                    continue
         send(signal.SIGTERM, pid)
     return len(first)
 
 
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, such as a shell after `trap`."""
+    with open(f"/proc/{pid}/status") as file:
+        caught = next((line.split()[1] for line in file if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def _is_rank(pid: int) -> bool:
-    """Whether rank_environment.sh has begun it, or a process of it."""
+    """Whether rank_start.py has begun it, or a process of it."""
     return any(entry.startswith(b"RANK=") for entry in _environment(pid))
 
 
@@ -324,37 +342,6 @@ def end_job(job: str, below: int | None = None, excluded: Collection[int] = (), 
 
     kill_all(find, count, grace)
     return len(killed)
-
-
-def _run(job: str, command: list[str]) -> int:
-    os.environ[VARIABLE] = job
-    adopt_orphans()
-    polite = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    # Schedulers and terminals signal all processes at once: the program decides when to end.
-    for number in polite:
-        signal.signal(number, signal.SIG_IGN)
-    if "SLURM_STEP_ID" in os.environ:
-        # A warning by Slurm's --signal comes to all processes of a step. It is meant for ranks: this one and
-        # the daemon would end by it, and so the ranks. start/default_signals.py takes it back for these.
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)
-        os.environ["DDLRUN_SIGNALS_IGNORED"] = "1"
-    child = os.fork()
-    if not child:
-        try:
-            # Python ignores the last two, which would go on to the ranks.
-            for number in (*polite, signal.SIGPIPE, signal.SIGXFSZ):
-                signal.signal(number, signal.SIG_DFL)
-            os.execvp(command[0], command)
-        except OSError as error:
-            print(f"ddlrun: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-        finally:
-            os._exit(127)
-    ended = status = 0
-    while ended != child:
-        ended, status = os.wait()  # orphans too
-    end_job(job, below=os.getpid())
-    return shell_code(os.waitstatus_to_exitcode(status))
 
 
 def _watch(job: str, launcher: int) -> int:
@@ -377,8 +364,6 @@ def _watch(job: str, launcher: int) -> int:
 
 def main(argv: list[str]) -> int:
     deed, job, *rest = argv
-    if deed == "run":
-        return _run(job, rest)
     if deed == "watch":
         return _watch(job, int(rest[0]))
     count = ask_ranks(job) if deed == "ask" else end_job(job)

@@ -22,6 +22,7 @@ from .environment import Environment, current
 from .errors import SHOWN, Code, Failures, LaunchError
 from .hosts import schedulers, this_machine
 from .hosts.host_list import Host, HostList
+from .hosts.schedulers import slurm
 from .placement import gpu_use, rank_range, slots
 from .placement.gpu_use import GpuUse
 from .report import host_report
@@ -112,9 +113,14 @@ def _look(
     # A resolver that does not answer takes its time from that of hosts that do not.
     seconds_left = preflight.HOST_SECONDS - (time.monotonic() - start_time)
     inspection = preflight.Inspection(
-        library_path=_library_path(options),
-        visible=remote_probe.visible_gpus(options.x, os.environ),
+        remote_probe.ProbeSettings(
+            library_path=_library_path(options),
+            visible=remote_probe.visible_gpus(options.x, os.environ),
+            folder=os.path.abspath(options.wdir) if options.wdir else None,
+        ),
+        # A step is of one component of a heterogeneous job.
         by_step=hosts.origin.startswith("Slurm")
+        and slurm.components(os.environ) == 1
         and environment.image is None
         and shutil.which("srun") is not None,
         seconds=max(preflight.LEAST_HOST_SECONDS, seconds_left),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import rank_processes
+from ddlrun.start import rank_start
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 90.0
@@ -34,6 +37,21 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
         return False
+
+
+def environment_of_rank(
+    handed: Mapping[str, str], launched: Mapping[str, str], chosen: Collection[str] = ()
+) -> dict[str, str]:
+    """What a program sees that rank_start.py begins. launched: what its launcher has begun that with."""
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", rank_start.__file__, "/usr/bin/env", "-0"],
+        env={**launched, rank_start.VARIABLE: rank_start.encode({"PATH": os.defpath, **handed}, chosen)},
+        capture_output=True,
+        timeout=20,
+        check=True,
+    )
+    assert ended.stderr == b"", ended.stderr
+    return dict(os.fsdecode(entry).split("=", 1) for entry in ended.stdout.split(b"\0") if entry)
 
 
 class Ddlrun:

@@ -69,7 +69,7 @@ def test_after_a_kill_nothing_is_left(
 
 def test_after_a_kill_of_ddlrun_itself_nothing_is_left(hosts: Cluster, begin: Begin, prefix: Path) -> None:
     child = begin("-H", "h1:1,h2:1,h3:1", *STUBBORN)
-    kill(hosts, "h1", f"{prefix}/bin/python3 {prefix}/bin/ddlrun ")
+    kill(hosts, "h1", f"{prefix}/bin/python3 -I {prefix}/bin/ddlrun ")
     assert_nothing_left(hosts, HOSTS)
     assert child.wait(10) in (137, -9)
 

@@ -171,4 +171,4 @@ def test_the_daemons_guard_survives_any_folder_name(name: str) -> None:
         shown = done.stdout.decode().split("\n")
         assert shown[:5] == ["enter", "exec", "", name, f"/i/{name}.sif"]
         assert shown[5:8] == [f"/n/{name}/bin/python3", "-I", "-S"]
-        assert shown[9:12] == ["run", "job", "prted"]
+        assert shown[8].endswith("/host_agent.py") and shown[9:11] == ["job", "prted"]

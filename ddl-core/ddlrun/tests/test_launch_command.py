@@ -12,7 +12,7 @@ from ddlrun.command_line.options import Options
 from ddlrun.environment import Environment
 from ddlrun.errors import LaunchError
 from ddlrun.placement.slots import Placement, Slot
-from ddlrun.start import command
+from ddlrun.start import command, rank_start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,8 +35,8 @@ def test_line() -> None:
     assert text.startswith("'/opt/my env/bin/mpirun' --hostfile /run/HOSTFILE -np 2 ")
     assert "--map-by rankfile:file=/run/RANKFILE" in text
     assert text.endswith(
-        "-x PATH -x DDLRUN_JOB -x FOO --nolocal --mca a 'b c' /usr/bin/env -u LD_LIBRARY_PATH "
-        "/bin/sh '/opt/my env/ddlrun/start/rank_environment.sh' p -np 'x y'"
+        "-x DDLRUN_JOB --nolocal --mca a 'b c' "
+        "'/opt/my env/bin/python3' -I -S '/opt/my env/ddlrun/start/rank_start.py' p -np 'x y'"
     )
     assert "plm_ssh_agent" not in text
     assert "BatchMode=yes" in shlex.join(line(Options(program=("p",)), remote=True))
@@ -66,15 +66,14 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "PMIX_RANK" not in made and "DDL_RANK_PROCESS" not in made
     assert made["PATH"] == "/opt/my env/bin:/usr/bin"
     assert made["OMPI_MCA_mpi_yield_when_idle"] == "1" and made["A"] == "b=c"
-    assert {"PATH", "DDL_DEBUG", "DDL_OPTIONS", "DDLRUN_JOB", "A"} <= set(
-        command.exported(Options(x=("A=b=c",)), made)
-    )
+    handed, chosen = rank_start.decode(command.handed_on(made, Options(x=("A=b=c",))))
+    assert {"PATH", "DDL_DEBUG", "DDL_OPTIONS", "DDLRUN_JOB"} <= set(handed) and chosen == ["A"]
     plain = command.job_environment(ENVIRONMENT, Options(), None, job="j")
     assert "DDL_OPTIONS" not in plain
     monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "0")
     chosen = command.job_environment(ENVIRONMENT, Options(), None, job="j")
     assert chosen["OMPI_MCA_mpi_yield_when_idle"] == "0"
-    for bad in ("1A=2", "A B", "NOT_SET_ANYWHERE", "=x"):
+    for bad in ("1A=2", "A B", "NOT_SET_ANYWHERE", "=x", "RANK=3", "PMIX_RANK=0"):
         with pytest.raises(LaunchError, match="-x"):
             command.job_environment(ENVIRONMENT, Options(x=(bad,)), None, job="j")
 
@@ -111,15 +110,6 @@ def test_the_remote_command_survives_any_folder_name(name: str) -> None:
 def test_answers_without_marks_are_no_answers() -> None:
     with pytest.raises(ValueError):
         read_answer("@@ddlrun:aa@@null@@ddlrun:aa@@", "bb")
-
-
-def test_only_programs_that_may_end_at_once_are_begun_later() -> None:
-    """By a shell that becomes the program, and hands on every word as it is."""
-    assert command.patient(["/env/bin/python3.11", "-c", "pass"]) == ["/env/bin/python3.11", "-c", "pass"]
-    assert command.patient([]) == []  # -show-topology needs none
-    words = command.patient(["printf", "%s|", "a b", "$HOME", "'"])
-    done = subprocess.run(words, capture_output=True, text=True, timeout=10, check=True)
-    assert done.stdout == "a b|$HOME|'|"
 
 
 @settings(max_examples=20)

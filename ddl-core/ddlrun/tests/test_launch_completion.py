@@ -258,7 +258,24 @@ def test_an_unknown_shell_is_named(ddlrun: Ddlrun) -> None:
 def test_a_missing_click_is_named(ddlrun: Ddlrun) -> None:
     (ddlrun.folder / "click.py").write_text("raise ModuleNotFoundError(\"No module named 'click'\")\n")
     path = os.pathsep.join(filter(None, [str(ddlrun.folder), ddlrun.variables.get("PYTHONPATH")]))
+    # by a Python that takes PYTHONPATH
+    ddlrun.words = [str(ddlrun.prefix / "bin/python3"), ddlrun.words[-1]]
     run = ddlrun("-np", "2", "true", PYTHONPATH=path)
     assert run.code == 1 and run.err.count("\n") == 1 and run.out == ""
     assert run.err.startswith("[ERROR DDL-2-8] the Python package click cannot be imported: No module named")
     assert f"conda install -p {ddlrun.prefix} click" in run.err
+
+
+@pytest.mark.slow
+def test_pythons_variables_are_the_ranks_alone(ddlrun: Ddlrun) -> None:
+    """Modules on PYTHONPATH with common names, and another Python's home, do not reach ddlrun itself."""
+    for name in ("click", "types", "json"):
+        (ddlrun.folder / f"{name}.py").write_text("raise RuntimeError('not for ddlrun')\n")
+    if "PYTHONPATH" in ddlrun.variables:
+        pytest.skip("ddlrun is not installed in the environment under test, and found by PYTHONPATH")
+    run = ddlrun(
+        *("-np", "1", "sh", "-c", 'echo "$PYTHONPATH $PYTHONHOME"'),
+        PYTHONPATH=str(ddlrun.folder),
+        PYTHONHOME="/usr",
+    )
+    assert run.code == 0 and run.out == f"{ddlrun.folder} /usr\n", run.err

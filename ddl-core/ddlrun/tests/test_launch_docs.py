@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ddlrun.command_line.options import SECTIONS
 from ddlrun.errors import MEANINGS, Code
+from ddlrun.start import rank_start
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -61,3 +62,14 @@ def test_every_option_of_ddl() -> None:
     options = rows("Options", "reference/ddl.md")
     written = [name for cells in options for name in re.findall(r"`-(\w+)", cells[0])]
     assert set(written) == known and len(written) == len(known)
+
+
+def test_every_variable_that_belongs_to_a_host() -> None:
+    """Names as they are, patterns by their beginning."""
+    part = (ROOT / "docs/reference/ddlrun-reference.md").read_text().partition("## Environment of a rank")[2]
+    written = set(re.findall(r"`([A-Z][A-Z0-9_]*)[*]?`", part.partition("\n## ")[0]))
+    for pattern in (*rank_start.BOUND_TO_HOST, *rank_start.FOLDERS):
+        plain = re.match(r"[(]?[A-Z0-9_]+", pattern)
+        assert plain, pattern
+        name = plain[0].strip("(_")
+        assert name == "" or any(known.startswith(name) for known in written), pattern

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from ddlrun.environment import Environment
 from ddlrun.errors import LaunchError
 from ddlrun.hosts.host_list import Host, HostList
 from ddlrun.placement.slots import Placement, Slot
+from ddlrun.runfolder import KEPT_DAYS, RunFolder
 from ddlrun.ssh import Ssh
 from ddlrun.start import command
 from ddlrun_program import Ddlrun
@@ -116,7 +119,7 @@ def test_the_network_interface_reaches_everybody() -> None:
     options = Options(program=("p",), interface="ib0")
     made = command.job_environment(ENVIRONMENT, options, None, "j")
     assert made["OMPI_MCA_btl_tcp_if_include"] == made["GLOO_SOCKET_IFNAME"] == "ib0"
-    assert {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= set(command.exported(options, made))
+    assert {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= set(command.chosen(options))
 
 
 def test_a_module_runs_quietly_in_another_folder(ddlrun: Ddlrun) -> None:
@@ -150,11 +153,27 @@ open(f"loader-ended-{os.environ['RANK']}", "w").close()
 """
 
 
-@pytest.mark.parametrize(("words", "kept"), [(("-grace", "15"), 2), ((), 0)])
+WRAPPER = "#!/bin/sh\n. ./module\npython train.py\nexit $?\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("-grace", "15", "python", "train.py"), 2),
+        (("-grace", "15", "./wrapper"), 2),
+        (("-grace", "15", "bash", "-c", "./wrapper; true"), 2),
+        (("python", "train.py"), 0),
+    ],
+)
 def test_a_checkpoint_at_preemption(ddlrun: Ddlrun, words: tuple[str, ...], kept: int) -> None:
-    """SIGTERM to ddlrun, as schedulers send it: the ranks get it too, and have their time of grace."""
+    """SIGTERM to ddlrun, as schedulers send it: the ranks get it too, and have their time of grace; also the
+    program of a script, which waits for it and would hand nothing on.
+    """
     (ddlrun.folder / "train.py").write_text(CHECKPOINT)
-    child = ddlrun.start("-np", "2", *words, "python", "train.py")
+    (ddlrun.folder / "module").touch()
+    (ddlrun.folder / "wrapper").write_text(WRAPPER)
+    (ddlrun.folder / "wrapper").chmod(0o755)
+    child = ddlrun.start("-np", "2", *words)
     end = time.monotonic() + 60
     while len(list(ddlrun.folder.glob("ready-*"))) < 2:
         assert time.monotonic() < end and child.poll() is None
@@ -172,3 +191,61 @@ def test_the_time_of_grace_ends(ddlrun: Ddlrun) -> None:
     child = ddlrun.start("-np", "1", "-grace", "1.5", "-timeout", "2", "sh", "-c", program)
     run = ddlrun.finish(child, 40)
     assert run.code == 124 and "ready" in run.out, run.err
+
+
+@pytest.mark.slow
+def test_words_of_older_versions(ddlrun: Ddlrun) -> None:
+    """Horovod's published line has one dash; -t was the short form of -tcp."""
+    line = "-bind-to none -map-by slot -x LD_LIBRARY_PATH=/x -mca pml ob1 -mca btl ^openib"
+    run = ddlrun("-np", "2", "-mpiarg", line, "sh", "-c", "echo $RANK")
+    assert run.code == 0 and run.lines == ["0", "1"], run.err
+    assert parse(["-t", "true"]).tcp
+    words = Options(mpiarg=("-bind-to none -map-by slot -mca a b",)).launcher_words()
+    assert words == ["--bind-to", "none", "--map-by", "slot", "-mca", "a", "b"]
+    assert Options(launcher="srun", mpiarg=("-bind-to none",)).launcher_words() == ["-bind-to", "none"]
+
+
+@pytest.mark.slow
+def test_folders_that_cannot_be_used_are_named(ddlrun: Ddlrun) -> None:
+    odd = ddlrun.folder / "a:b"
+    odd.mkdir()
+    run = ddlrun("-np", "1", "true", TMPDIR=str(odd))
+    assert run.code == 1 and "does not take a folder with a colon" in run.err, run.err
+    gone = ddlrun.folder / "gone"
+    gone.mkdir()
+    script = f'cd {gone} && rmdir {gone} && exec "$@"'
+    ended = subprocess.run(
+        ["sh", "-c", script, "sh", *ddlrun.words, "-np", "1", "true"],
+        env=ddlrun.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1 and "the current folder cannot be found" in ended.stderr, ended.stderr
+    run = ddlrun("-np", "1", "-wdir", "/nowhere", "true")
+    assert run.code == 1 and "the folder of -wdir: it does not exist" in run.err, run.err
+
+
+@pytest.mark.slow
+def test_settings_of_another_mpi_are_named(ddlrun: Ddlrun) -> None:
+    program = "from mpi4py import MPI"
+    run = ddlrun("-np", "2", "python", "-c", program, OMPI_MCA_btl="self,vader,openib")
+    assert run.code != 0 and "from outside" in run.err and "OMPI_MCA_btl=self,vader,openib" in run.err, (
+        run.err
+    )
+
+
+def test_folders_of_starts_are_removed_after_a_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with RunFolder() as first, RunFolder() as second:
+        first.log("x")
+    other = first.path.with_name("notes-of-mine")
+    other.mkdir()
+    long_ago = time.time() - (KEPT_DAYS + 1) * 86400
+    for path in (first.log_path, first.path, second.path, other):
+        os.utime(path, (long_ago, long_ago))
+    with RunFolder() as third:
+        left = {path.name for path in third.path.parent.iterdir()}
+    # the second's log was written to since
+    assert left == {second.path.name, third.path.name, other.name}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from ddlrun.placement import gpu_use
 from ddlrun.placement.gpu_use import GpuUse
 from ddlrun.placement.slots import Placement, Slot, place
 from ddlrun.start import gpu_environment
-from ddlrun_program import Ddlrun
+from ddlrun_program import Ddlrun, environment_of_rank
 from emulated import shared_folders
 from fake_machine import AC922_6, CROSSED_PAIRS, DGX_A100, DGX_H100, TWO_PCIE, VM, Machine
 from nvml_standin import Look, install
@@ -30,7 +29,6 @@ from nvml_standin import Look, install
 from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = ROOT / "ddl-core/ddlrun/ddlrun/start/rank_environment.sh"
 
 OLD = replace(TWO_PCIE, driver="470.57.02", cuda=11040)
 FAILED = replace(TWO_PCIE, said=("init 18",))
@@ -191,13 +189,9 @@ def told(placed: Placement, made: dict[str, str], **around: str) -> list[list[st
     counts = ",".join(map(str, placed.counts.values()))
     found = []
     for slot in placed.slots:
-        own = {"DDLRUN_HOST_RANKS": counts, "PMIX_RANK": str(slot.rank), "PATH": os.environ["PATH"]}
-        words = ["/bin/sh", str(SCRIPT), "env", "-0"]
-        run = subprocess.run(
-            words, env={**own, **around, **made}, capture_output=True, check=True, timeout=20
-        )
-        values = dict(entry.split("=", 1) for entry in run.stdout.decode().split("\0") if entry)
-        assert not any(name.startswith(("DDLRUN_", "_word", "IFS")) for name in values)
+        launched = {"PMIX_RANK": str(slot.rank), **around}
+        values = environment_of_rank({"DDLRUN_HOST_RANKS": counts, **made}, launched)
+        assert not any(name.startswith("DDLRUN_") for name in values)
         found.append([values.get(name) for name in NAMES])
     return found
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ddlrun import cli, image
-from ddlrun.checks.remote_probe import read_answer, remote_command
+from ddlrun.checks.remote_probe import ProbeSettings, read_answer, remote_command
 from ddlrun.command_line.parser import parse
 from ddlrun.environment import Environment
 from ddlrun.errors import Code, LaunchError
@@ -105,7 +105,7 @@ def test_other_hosts_enter_the_image(program: Path, tmp_path: Path) -> None:
 
     def answer(around: Image) -> tuple[object, str]:
         environment = Environment(inner.prefix, inner.package, inner.mpirun, around)
-        words = remote_command("host", environment, "0f", library_path="/a b")
+        words = remote_command("host", environment, "0f", settings=ProbeSettings("/a b"))
         done = subprocess.run(
             ["/bin/sh", "-c", words[-1]],
             env={"PATH": "/usr/bin:/bin"},
@@ -142,11 +142,7 @@ def test_the_daemons_of_mpirun_start_in_the_image() -> None:
     assert agent is not None and around is not None
     words = agent.split()
     assert words[: len(around.plain_words())] == around.plain_words()
-    assert words[len(around.plain_words())] == "/opt/env/bin/python3" and words[-3:] == [
-        "run",
-        "job",
-        "prted",
-    ]
+    assert words[len(around.plain_words())] == "/opt/env/bin/python3" and words[-2:] == ["job", "prted"]
     plain = Environment(environment.prefix, environment.package, environment.mpirun)
     assert str(launch_agent(plain, "job")).startswith("/opt/env/bin/python3 ")
 

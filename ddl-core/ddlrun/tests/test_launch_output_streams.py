@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import pty
+import shlex
+import shutil
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from ddlrun.run.output_streams import RankFiles, Tagger
+from ddlrun.run.rank_output import WholeLines
 from ddlrun_program import PROGRAMS, Ddlrun
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # With a file as its argument, rank 1 kills itself once rank 0 has written everything, and rank 0 stays.
@@ -168,3 +172,119 @@ def test_a_terminal_is_shown_the_start(ddlrun: Ddlrun) -> None:
 def test_others_are_not(ddlrun: Ddlrun) -> None:
     run = ddlrun("-np", "2", "true")
     assert run.code == 0 and "\x1b" not in run.err and "[DDL]" not in run.err
+
+
+# ---- as they are written
+
+
+def pieces(
+    ddlrun: Ddlrun, *words: str, stdin: bytes = b"", terminal: bool = False
+) -> list[tuple[float, bytes]]:
+    """When which part of ddlrun's output came, in seconds after the first."""
+    command = [*ddlrun.words, "-q", *words]
+    if terminal:
+        command = ["script", "-qec", shlex.join(command), "/dev/null"]
+    child = subprocess.Popen(
+        command,
+        env=ddlrun.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert child.stdin and child.stdout
+    child.stdin.write(stdin)
+    child.stdin.close()
+    found: list[tuple[float, bytes]] = []
+    while data := os.read(child.stdout.fileno(), 1 << 16):
+        found.append((time.monotonic(), data))
+    assert child.wait(30) == 0, found
+    return found
+
+
+@pytest.mark.slow
+def test_a_progress_bar_moves(ddlrun: Ddlrun) -> None:
+    """Each piece comes before the program has written the next one."""
+    steps = (
+        "import sys, time\n"
+        "for i in range(4): sys.stderr.write(f'\\r{i}/4'); sys.stderr.flush(); time.sleep(0.6)"
+    )
+    found = [data for _, data in pieces(ddlrun, "-np", "1", "python", "-c", steps)]
+    assert found == [f"\r{i}/4".encode() for i in range(4)]
+
+
+@pytest.mark.slow
+def test_a_prompt_is_shown_before_its_answer_is_read(ddlrun: Ddlrun) -> None:
+    ask = "import sys, time; x = input('Go on? '); time.sleep(0.6); print(x)"
+    assert [data for _, data in pieces(ddlrun, "-np", "1", "python", "-c", ask, stdin=b"y\n")] == [
+        b"Go on? ",
+        b"y\n",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [False, True])
+def test_ranks_have_a_terminal_where_ddlrun_has_one(ddlrun: Ddlrun, terminal: bool) -> None:
+    if terminal and shutil.which("script") is None:
+        pytest.skip("no `script`, which makes a terminal: install the Debian package bsdutils")
+    show = "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())"
+    shown = b"".join(data for _, data in pieces(ddlrun, "-np", "1", "python", "-c", show, terminal=terminal))
+    assert shown.split() == [str(terminal).encode()] * 2
+
+
+@pytest.mark.slow
+def test_long_lines_of_several_ranks_stay_whole(ddlrun: Ddlrun) -> None:
+    """mpirun takes time with the square of the length: 8 MB took it half a minute."""
+    program = "import os, sys; sys.stdout.write(os.environ['RANK'] * (16 << 20) + '\\n')"
+    run = ddlrun("-q", "-np", "2", "python", "-c", program)
+    assert run.code == 0 and run.lines == ["0" * (16 << 20), "1" * (16 << 20)]
+
+
+@pytest.mark.slow
+def test_what_a_rank_leaves_behind_does_not_hold_the_job(ddlrun: Ddlrun) -> None:
+    """A helper that has the rank's output; the time is that of the helper, which is ended."""
+    program = "import subprocess; subprocess.Popen(['sleep', '600']); print('done')"
+    run = ddlrun("-q", "-np", "2", "python", "-c", program)
+    assert run.code == 0 and run.lines == ["done", "done"]
+    assert "2 processes of the job were still running" in run.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["0", "1", "2", "012"])
+def test_closed_streams(ddlrun: Ddlrun, closed: str) -> None:
+    """The job runs to its end, and says by its code how that was."""
+    script = f'"$@" {" ".join(f"{number}<&-" for number in closed)}'
+    words = [*ddlrun.words, "-np", "2", "sh", "-c", "echo out; echo err >&2; exit 3"]
+    ended = subprocess.run(
+        ["sh", "-c", script, "sh", *words],
+        env=ddlrun.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 3, ended.stderr
+    assert ended.stdout.count("out") == (0 if "1" in closed else 2)
+    assert ("Traceback" not in ended.stderr) and ("[ERROR DDL-2-13]" in ended.stderr) == ("2" not in closed)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=60)), max_size=30))
+def test_lines_are_whole_and_nothing_is_lost(written: list[tuple[int, bytes]]) -> None:
+    """Of whole lines each comes in one piece; and what a rank wrote comes in its order."""
+    lines, shown, by_rank = WholeLines(), [], {0: b"", 1: b"", 2: b""}
+    for now, (rank, data) in enumerate(written):
+        by_rank[rank] += data
+        shown.append(lines.feed(rank, data, now * 1e-6))
+    shown.append(lines.take_all())
+    assert sorted(b"".join(shown)) == sorted(b"".join(by_rank.values()))
+    for piece in shown[:-1]:
+        assert not piece or piece.endswith(b"\n")
+
+
+def test_beginnings_of_lines_wait_a_moment() -> None:
+    lines = WholeLines()
+    assert lines.feed(0, b"50%", 1.0) == b"" and lines.take_due(1.01) == b"" and lines.due == 1.05
+    assert lines.feed(1, b"whole\n", 1.02) == b"whole\n" and lines.take_due(1.06) == b"50%"
+    # a full buffer has been cut somewhere
+    assert lines.feed(0, b"x" * 8192, 2.0) == b"" and lines.take_due(3.0) == b""
+    assert lines.feed(0, b"y\n", 3.1) == b"x" * 8192 + b"y\n" and lines.due is None

@@ -117,6 +117,14 @@ def test_crowded_hosts_are_not_bound() -> None:
     assert not unknown.bound and not unknown.oversubscribed
 
 
+def test_ranks_get_no_more_cores_than_a_quota_gives_time_for() -> None:
+    """Threads of a rank are as many as its cores: more would wait for each other."""
+    shared = place(hosts(Host("a", 2)), {"a": facts([list(range(8))], quota=4.5)})
+    assert shared.bound and [slot.cores for slot in shared.slots] == [(0, 1), (4, 5)]
+    asked = place(hosts(Host("a", 2)), {"a": facts([list(range(8))], quota=4.5)}, cores=1)
+    assert [slot.cores for slot in asked.slots] == [(0,), (4,)]
+
+
 @given(st.integers(1, 64), *[st.none() | st.integers(1, 12)] * 3)
 def test_tiers_hold_all_hosts_or_are_refused_with_both_numbers(
     count: int, nodes: int | None, racks: int | None, aisles: int | None

@@ -189,10 +189,11 @@ def standin(ddlrun: Ddlrun) -> dict[str, str]:
         "#!/bin/sh\n"
         'while [ "$1" != -- ]; do shift; done\n'
         'sleep 1; echo "Last login: today on $2"; echo "@@ddlrun:" >&2\n'
+        'host=$2; rename() { sed "s/\\"identity\\": \\"/&$host /"; }\n'
         'case "$2" in\n'
-        'node0[12]) eval "$3" ;;\n'
+        'node0[12]) eval "$3" | rename ;;\n'
         "*) nonce=${3##* ddlrun }; mark=@@ddlrun:${nonce%%;*}@@; cat >/dev/null\n"
-        f'  echo; echo "$mark$(cat {folder}/said)$mark" ;;\n'
+        f'  echo; echo "$mark$(cat {folder}/said)$mark" | rename ;;\n'
         'esac; echo "logout"\n'
     )
     (folder / "ssh").chmod(0o755)

@@ -225,6 +225,41 @@ def test_ddlrun_in_an_interactive_step(slurm: Slurm, ddlrun: Ddlrun) -> None:
     assert sorted(run.stdout.splitlines()) == ["0 on h1 sum 1", "1 on h1 sum 1"]
 
 
+def test_ddlrun_in_the_shell_of_a_step_has_the_tasks_of_the_job(slurm: Slurm, ddlrun: Ddlrun) -> None:
+    """srun writes the numbers of its step in place of the job's."""
+    shell = ["srun", "--mpi=none", "--overlap", "-N1", "-n1", *ddlrun.words, "-q"]
+    program = ["python", str(PROGRAMS / "joined.py")]
+    for resources in (["-N2", "--ntasks-per-node=2"], ["-N2", "-n4"]):
+        line = ["salloc", "--quiet", *resources, "-w", "h1,h2", *shell, *program]
+        run = slurm.run(line, timeout=60, env=ddlrun.variables)
+        assert run.returncode == 0, run.stderr
+        assert sorted(run.stdout.splitlines()) == [f"{rank} on h{1 + rank // 2} sum 6" for rank in range(4)]
+
+
+def test_a_job_without_an_exported_environment(sbatch: Job, ddlrun: Ddlrun) -> None:
+    """After `sbatch --export=NONE`, which many sites ask for, srun exports nothing by itself."""
+    settings = f"export PATH={ddlrun.prefix}/bin:/usr/bin:/bin; " + " ".join(
+        f"export {name}={value};" for name, value in ENVIRONMENT.items()
+    )
+    run = sbatch(
+        "--export=NONE -N2 --ntasks-per-node=1",
+        f"{settings} MY_SETTING=yes {' '.join(ddlrun.words)} -q sh -c 'echo $RANK $MY_SETTING'",
+    )
+    assert run.returncode == 0 and sorted(run.stdout.splitlines()) == ["0 yes", "1 yes"], run.stdout
+
+
+def test_all_components_of_a_heterogeneous_job_take_part(slurm: Slurm, ddlrun: Ddlrun) -> None:
+    line = ["salloc", "--quiet", "-N1", "-n1", "-w", "h1", ":", "-N1", "-n2", "-w", "h3"]
+    run = slurm.run(
+        [*line, *ddlrun.words, "-q", "python", str(PROGRAMS / "joined.py")], timeout=60, env=ddlrun.variables
+    )
+    assert run.returncode == 0, run.stderr
+    expected = ["0 on h1 sum 3", "1 on h3 sum 3", "2 on h3 sum 3"]
+    assert sorted(run.stdout.splitlines()) == expected, (
+        run.stderr + slurm.run([*line, "env"], timeout=60).stdout
+    )
+
+
 def test_a_host_of_no_job(salloc: Job) -> None:
     run = salloc(TWO, "-launcher", "srun", "-H", "h1,h3", "true")
     assert run.returncode == 1

@@ -390,5 +390,5 @@ def test_a_task_of_another_host_is_started_again(hosts: Cluster, ddlrun: Ddlrun)
         again = next(one for one in lines if one["start"] == "1")
         assert again["task"] == "worker 1" and again["host"] == "h2"
         assert again["reason"] == "worker 1 on h2 ended with signal 9"
-        kill(hosts, "h1", f"{ddlrun.prefix}/bin/python3 {ddlrun.words[0]} ")
+        kill(hosts, "h1", f"{ddlrun.prefix}/bin/python3 -I {ddlrun.words[0]} ")
         assert_nothing_left(hosts, ("h1", "h2"))

@@ -22,6 +22,7 @@ from ..image import Image
 from . import diagnostics, gpu_checks, preflight
 from .gpus import GpuReport
 from .inventory import HostInventory
+from .remote_probe import ProbeSettings
 
 _LABELS = Path("/usr/share/ibm-wml-ce/image.json")
 _DEVICES = Path("/dev/infiniband")
@@ -75,7 +76,7 @@ def examine(environment: Environment, variables: Mapping[str, str]) -> Iterator[
     image = environment.image
     yield from _image(image, variables)
     name = socket.gethostname()
-    inspection = preflight.Inspection(library_path=variables.get("LD_LIBRARY_PATH"))
+    inspection = preflight.Inspection(ProbeSettings(variables.get("LD_LIBRARY_PATH")))
     hosts = HostList((Host(name),), "this host")
     report = preflight.look_at(hosts, {name}, environment, lambda _: None, inspection)
     for failed in report.failed.values():

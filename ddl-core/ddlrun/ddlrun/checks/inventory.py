@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..networks import Network
+from ..networks import parse as parse_networks
 from ..plain_text import plain
 from . import gpus
 from .gpus import Gpu, GpuReport
@@ -37,6 +39,7 @@ class HostInventory:
 
     gpus: that ranks use, in the order in which they number them. gpus_shared: several ranks may use one.
     quota: cores' worth of time, None: no limit. loaded_ddl, loaded_mpi: what the libraries themselves say.
+    identity: the same only for other names of it. folder_problem: why -wdir cannot be its folder.
     clock_s: by how much its clock is ahead of ours beyond what the answer's way explains.
     """
 
@@ -58,6 +61,9 @@ class HostInventory:
     temporary_problem: str | None = None
     temporary_free_bytes: int | None = None
     interface: Interface | None = None
+    networks: tuple[Network, ...] = ()
+    identity: str = ""
+    folder_problem: str | None = None
     fabrics: tuple[str, ...] = ()
     release: str | None = None
     ddl: str | None = None
@@ -128,6 +134,9 @@ def parse(answer: Mapping[str, Any]) -> HostInventory:
             temporary_problem=_text(temporary["problem"]),
             temporary_free_bytes=_whole(temporary["free_bytes"]),
             interface=interface,
+            networks=parse_networks(answer["networks"]),
+            identity=plain(answer["identity"]),
+            folder_problem=_text(answer["folder_problem"]),
             fabrics=tuple(map(plain, answer["fabrics"])),
             release=_text(answer["release"]),
             ddl=_text(answer["ddl"]),

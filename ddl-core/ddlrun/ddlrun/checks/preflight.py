@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from .inventory import HostInventory, parse
 from .refusals import NotAsked, no_way_in, shell_refusal, ssh_refusal
 from .remote_probe import (
     PEERS,
-    VisibleGpus,
+    ProbeSettings,
     local_script,
     places,
     read_answer,
@@ -50,15 +50,13 @@ class Inspection:
     """How hosts are looked at.
 
     Attributes:
-        library_path: The LD_LIBRARY_PATH that the ranks will get; None: none.
-        visible: The GPUs that the user names.
+        settings: What the ranks will have.
         by_step: By a step of the Slurm job around, which has all the hosts.
         seconds: The time of each host.
         heard: Called with a host's name when it is done, from any thread.
     """
 
-    library_path: str | None = None
-    visible: VisibleGpus | None = None
+    settings: ProbeSettings = field(default_factory=ProbeSettings)
     by_step: bool = False
     seconds: float = HOST_SECONDS
     heard: Callable[[str], None] = lambda _: None
@@ -102,7 +100,7 @@ class _Examiner:
     ) -> None:
         self._local, self._environment, self._log = local, environment, log
         self._shell, self._seconds = environment.remote_shell.name, inspection.seconds
-        self._library_path, self._visible = inspection.library_path, inspection.visible
+        self._settings = inspection.settings
         hostname = socket.gethostname()
         self._peers = [hostname if host.name in local else host.name for host in hosts.hosts]
         self._source = _source()
@@ -111,9 +109,7 @@ class _Examiner:
     def ask_by_step(self, names: Sequence[str]) -> None:
         """Ask hosts by one step of Slurm; those that do not answer are asked one by one later."""
         nonce = os.urandom(8).hex()
-        command = step_command(
-            names, self._environment, nonce, self._peers, self._library_path, self._visible
-        )
+        command = step_command(names, self._environment, nonce, self._peers, self._settings)
         # The step's task is no rank of this start.
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("SLURM_NTASKS_PER")
@@ -152,9 +148,9 @@ class _Examiner:
         hostname = socket.gethostname() if name in self._local else name
         peers = [peer for peer in self._peers if peer != hostname][:PEERS]
         if name in self._local:
-            script = local_script(self._environment, nonce, peers, self._library_path, self._visible)
+            script = local_script(self._environment, nonce, peers, self._settings)
             return ["/bin/sh", "-c", script]
-        return remote_command(name, self._environment, nonce, peers, self._library_path, self._visible)
+        return remote_command(name, self._environment, nonce, peers, self._settings)
 
     def _ask(self, name: str) -> HostInventory:
         if name in self._said:
@@ -344,9 +340,35 @@ def _compared(
             if isinstance(answer, LaunchError):
                 raise answer
             facts[name] = answer
+            if answer.folder_problem:
+                raise LaunchError(
+                    Code.FOLDER,
+                    f"the ranks cannot start in the folder of -wdir: {answer.folder_problem}",
+                    f"host {name}",
+                    "name a folder that all hosts have",
+                )
             compare(name, answer, answer if isinstance(own_answer, LaunchError) else own_answer)
         except LaunchError as error:
             if name == this_host and not takes_part:
                 raise
             failed[name] = error
-    return facts, failed
+    return facts, failed | _named_twice(facts, this_host if not takes_part else None)
+
+
+def _named_twice(facts: Mapping[str, HostInventory], spectator: str | None) -> dict[str, LaunchError]:
+    """Names of a host that is already there by another one: its ranks would share GPUs and cores without
+    knowing. spectator: this machine, where it has no rank."""
+    failed: dict[str, LaunchError] = {}
+    first: dict[str, str] = {}
+    for name, inventory in facts.items():
+        if name == spectator or not inventory.identity:
+            continue
+        other = first.setdefault(inventory.identity, name)
+        if other != name:
+            failed[name] = LaunchError(
+                Code.HOSTS,
+                f"{other} and {name} are the same host, {inventory.name}",
+                "in the list of hosts",
+                f"name it once, with all its ranks: -H {other}:2",
+            )
+    return failed

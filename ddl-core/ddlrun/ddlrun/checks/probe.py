@@ -27,7 +27,9 @@ _SYS = Path("/sys")
 _ROOT_VARIABLE = "DDLRUN_SYSTEM_ROOT"
 _GPU_SECONDS = 6.0
 _RESOLVE_SECONDS = 2.0
-_SIOCGIFCONF = 0x8912
+_SIOCGIFCONF, _SIOCGIFNETMASK = 0x8912, 0x891B
+# Hardware types of <linux/if_arp.h>: PPP; IP in IP and its like; none, which WireGuard and tun have.
+_LOOPBACK_TYPE, _TUNNEL_TYPES = 772, (512, 768, 769, 776, 778, 823, 0xFFFE)
 
 
 def _read(path: str | Path) -> str:
@@ -223,9 +225,9 @@ class GpuProbe:
 # ---- network
 
 
-def _addresses_of_interfaces() -> dict[str, str]:
-    """Interface of each of this host's addresses."""
-    names: dict[str, str] = {}
+def _addresses_of_interfaces() -> dict[str, tuple[str, int]]:
+    """Interface and length of the prefix of each of this host's addresses."""
+    owners: dict[str, tuple[str, int]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         # SIOCGIFCONF lists aliases (eth0:1) too, which the list of interfaces does not.
         buffer = array.array("B", bytes(64 << 10))
@@ -233,13 +235,31 @@ def _addresses_of_interfaces() -> dict[str, str]:
         used = struct.unpack("iL", fcntl.ioctl(handle.fileno(), _SIOCGIFCONF, request))[0]
         data = buffer.tobytes()[:used]
         for at in range(0, len(data) - 39, 40):
-            name = data[at : at + 16].split(b"\0", 1)[0].decode(errors="replace").partition(":")[0]
-            names[socket.inet_ntoa(data[at + 20 : at + 24])] = name
+            label = data[at : at + 16]
+            try:
+                mask = fcntl.ioctl(handle.fileno(), _SIOCGIFNETMASK, label + bytes(240))[20:24]
+            except OSError:
+                continue
+            name = label.split(b"\0", 1)[0].decode(errors="replace").partition(":")[0]
+            bits = int.from_bytes(mask, "big").bit_count()
+            owners[socket.inet_ntoa(data[at + 20 : at + 24])] = (name, bits)
     for line in _read("/proc/net/if_inet6").splitlines():
         fields = line.split()
         if len(fields) == 6:
-            names[socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))] = fields[5]
-    return names
+            address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+            owners[address] = (fields[5], int(fields[2], 16))
+    return owners
+
+
+def kind_of_interface(name: str, sysfs: Path = _SYS) -> str:
+    """What an interface is: loopback, bridge, tunnel or other."""
+    folder = sysfs / "class/net" / name
+    number = _number(_read(folder / "type"))
+    if number == _LOOPBACK_TYPE:
+        return "loopback"
+    if (folder / "bridge").is_dir():
+        return "bridge"
+    return "tunnel" if number in _TUNNEL_TYPES or (folder / "tun_flags").exists() else "other"
 
 
 def _sources(peers: list[str]) -> list[str]:
@@ -277,20 +297,53 @@ def interface(name: str, sysfs: Path = _SYS) -> dict[str, Any]:
     }
 
 
-def interface_to(peers: list[str]) -> dict[str, Any] | None:
-    """The interface that leads to these hosts; the slowest where there are several. None: not known."""
+def interfaces_to(peers: list[str]) -> set[str]:
+    """Names of the interfaces that lead to these hosts; none where that is not known."""
     try:
         owners = _addresses_of_interfaces()
     except OSError:
-        return None
-    names = {owners[source] for source in _sources(peers) if source in owners}
+        return set()
+    names = {owners[source][0] for source in _sources(peers) if source in owners}
     names = names - {"lo"} or names
     if not names:
         # A name may mean nothing here; ssh came from somewhere, though.
         connection = os.environ.get("SSH_CONNECTION", "").split()
-        names = {owners[connection[2]]} if len(connection) == 4 and connection[2] in owners else set()
+        names = {owners[connection[2]][0]} if len(connection) == 4 and connection[2] in owners else set()
+    return names
+
+
+def slowest(names: set[str]) -> dict[str, Any] | None:
+    """The slowest of these interfaces; None without one."""
     interfaces = [interface(name) for name in sorted(names)]
     return min(interfaces, key=lambda link: link["speed_mbit"] or 1 << 60, default=None)
+
+
+def networks(leading: set[str]) -> list[dict[str, Any]]:
+    """The networks of this host. leading: interfaces that lead to other hosts."""
+    try:
+        owners = _addresses_of_interfaces()
+    except OSError:
+        return []
+    return [
+        {
+            "interface": name,
+            "address": address,
+            "network": _network(address, bits),
+            "kind": kind_of_interface(name),
+            "leads": name in leading,
+        }
+        for address, (name, bits) in sorted(owners.items())
+        # Each interface has one of those, and all are alike.
+        if not address.startswith("fe80:")
+    ]
+
+
+def _network(address: str, bits: int) -> str:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    packed = socket.inet_pton(family, address)
+    host_bits = 8 * len(packed) - bits
+    number = int.from_bytes(packed, "big") >> host_bits << host_bits
+    return f"{socket.inet_ntop(family, number.to_bytes(len(packed), 'big'))}/{bits}"
 
 
 def fabrics(sysfs: Path = _SYS) -> list[str]:
@@ -413,6 +466,21 @@ def _temporary() -> dict[str, Any]:
     return {"folder": folder, "problem": problem, "free_bytes": room[0] if room else None}
 
 
+def identity() -> str:
+    """What only one host has, whatever it is called."""
+    parts = [socket.gethostname(), _read("/proc/sys/kernel/random/boot_id")]
+    with contextlib.suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/net"))
+    return " ".join(parts)
+
+
+def folder_problem(folder: str | None) -> str | None:
+    """Why programs cannot start in a folder of this host; None where they can, or where none is named."""
+    if folder is None or os.path.isdir(folder):
+        return None
+    return "it is no folder" if os.path.exists(folder) else "it does not exist"
+
+
 def facts(
     prefix: str,
     package: str,
@@ -430,6 +498,7 @@ def facts(
     meminfo = _read("/proc/meminfo")
     memory, free = (re.search(rf"{name}:\s+(\d+) kB", meminfo) for name in ("MemTotal", "MemAvailable"))
     shm = _room("/dev/shm") if os.path.isdir("/dev/shm") else None
+    leading = interfaces_to(peers) if peers else set()
     return {
         "name": socket.gethostname(),
         "machine": os.uname().machine,
@@ -445,7 +514,10 @@ def facts(
         "shm_free_bytes": shm[0] if shm else None,
         "shm_bytes": shm[1] if shm else None,
         "temporary": _temporary(),
-        "interface": interface_to(peers) if peers else None,
+        "interface": slowest(leading),
+        "networks": networks(leading) if peers else [],
+        "identity": identity(),
+        "folder_problem": folder_problem(os.environ.get("DDLRUN_FOLDER")),
         "fabrics": fabrics(root / "sys"),
         "release": release(prefix),
         "ddl": ddl_version(prefix, package),

@@ -48,6 +48,33 @@ def visible_gpus(settings: Sequence[str], environment: Mapping[str, str]) -> Vis
     return VisibleGpus(current, everywhere=False)
 
 
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What the ranks will have, as far as the probe needs it too.
+
+    Attributes:
+        library_path: Their LD_LIBRARY_PATH; None: none.
+        visible: The GPUs that the user names.
+        folder: The folder that they start in (-wdir).
+    """
+
+    library_path: str | None = None
+    visible: VisibleGpus | None = None
+    folder: str | None = None
+
+    def shell(self) -> str:
+        """Shell words that set it on a host."""
+        commands = ["unset LD_LIBRARY_PATH"]
+        if self.library_path is not None:
+            commands = [f"LD_LIBRARY_PATH={shlex.quote(self.library_path)}; export LD_LIBRARY_PATH"]
+        if self.visible is not None:
+            commands.append(self.visible.shell())
+        if self.folder is not None:
+            commands.append(f"DDLRUN_FOLDER={shlex.quote(self.folder)}; export DDLRUN_FOLDER")
+        return "; ".join(commands)
+
+
+_NONE = ProbeSettings()
 #: So many other hosts each one is asked the way to.
 PEERS = 3
 NO_IMAGE, NO_PROGRAM = '"image"', '"program"'
@@ -65,8 +92,7 @@ def local_script(
     environment: Environment,
     nonce: str,
     peers: Sequence[str],
-    library_path: str | None,
-    visible: VisibleGpus | None = None,
+    settings: ProbeSettings = _NONE,
 ) -> str:
     """What /bin/sh does on a host: the probe, whose text comes on standard input, or the answer that there is
     no environment.
@@ -74,22 +100,15 @@ def local_script(
     The answer's mark is put together there: a remote shell that echoes its commands does not repeat it.
     """
     quoted_peers = " ".join(map(shlex.quote, peers))
-    return _script_of_words(environment, shlex.quote(nonce), quoted_peers, library_path, visible)
+    return _script_of_words(environment, shlex.quote(nonce), quoted_peers, settings)
 
 
-def _script_of_words(
-    environment: Environment, nonce: str, peers: str, library_path: str | None, visible: VisibleGpus | None
-) -> str:
+def _script_of_words(environment: Environment, nonce: str, peers: str, settings: ProbeSettings) -> str:
     """The same, of words as the shell has them."""
     python = shlex.quote(str(environment.python))
     arguments = " ".join(map(shlex.quote, places(environment)))
-    setting = "unset LD_LIBRARY_PATH"
-    if library_path is not None:
-        setting = f"LD_LIBRARY_PATH={shlex.quote(library_path)}; export LD_LIBRARY_PATH"
-    if visible is not None:
-        setting += f"; {visible.shell()}"
     return (
-        f"if test -x {python}; then {setting}; exec {python} -I -S - {nonce} {arguments} {peers}; "
+        f"if test -x {python}; then {settings.shell()}; exec {python} -I -S - {nonce} {arguments} {peers}; "
         f"else {_say('null', nonce)}; fi"
     )
 
@@ -114,13 +133,10 @@ def remote_command(
     environment: Environment,
     nonce: str,
     peers: Sequence[str] = (),
-    library_path: str | None = None,
-    visible: VisibleGpus | None = None,
+    settings: ProbeSettings = _NONE,
 ) -> list[str]:
-    """The line of the remote shell that runs the probe on a host. library_path: the LD_LIBRARY_PATH that the
-    ranks will get, None: none.
-    """
-    script = local_script(environment, nonce, peers, library_path, visible)
+    """The line of the remote shell that runs the probe on a host."""
+    script = local_script(environment, nonce, peers, settings)
     if environment.image:
         script = _script_by_image(environment.image, script, nonce)
     # The login shell may be any: what it sees is one quoted word for /bin/sh.
@@ -157,8 +173,7 @@ def step_command(
     environment: Environment,
     nonce: str,
     peers: Sequence[str] = (),
-    library_path: str | None = None,
-    visible: VisibleGpus | None = None,
+    settings: ProbeSettings = _NONE,
 ) -> list[str]:
     """The step of Slurm that runs the probe on all these hosts of the job around, also where ssh is closed.
     Each answers with the nonce NAME.NONCE, by its name in Slurm.
@@ -166,9 +181,7 @@ def step_command(
     # A host asks the way to the first others.
     others = " ".join(map(shlex.quote, peers[: PEERS + 1]))
     choose = f'set --; for h in {others}; do test "$h" = "$SLURMD_NODENAME" || set -- "$@" "$h"; done; '
-    script = choose + _script_of_words(
-        environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', library_path, visible
-    )
+    script = choose + _script_of_words(environment, f'"$SLURMD_NODENAME".{nonce}', '"$@"', settings)
     count = str(len(hosts))
     command = ["srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--export=ALL", "-N", count, "-n", count]
     command += ["--ntasks-per-node=1", f"--nodelist={','.join(hosts)}", "--input=all"]

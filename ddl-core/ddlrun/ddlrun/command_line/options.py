@@ -4,6 +4,7 @@ documentation's test are made; and what it says, as Options.
 
 import shlex
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from ..errors import Code, LaunchError
@@ -134,7 +135,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "DIR",
             "start the ranks in this folder, which all hosts have (default: this one)",
         ),
-        Option(("tcp",), "flag", "", "plain TCP between hosts, no other fabric"),
+        Option(("tcp", "t"), "flag", "", "plain TCP between hosts, no other fabric"),
         Option(("interface",), "text", "NAME", "use this network interface between hosts, such as ib0"),
         Option(
             ("ssh-port",), "count", "PORT", "reach hosts at this port of ssh (default: that of ~/.ssh/config)"
@@ -202,6 +203,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     ),
 }
 
+_WITH_ONE_DASH = ("-bind-to", "-map-by", "-rank-by")
 OPTIONS = tuple(option for section in SECTIONS.values() for option in section)
 
 
@@ -268,8 +270,22 @@ class Options:
     inside: tuple[str, ...] = field(default=(), compare=False)
 
     def launcher_words(self) -> list[str]:
-        """What -mpiarg hands to the launcher."""
-        return _split("-mpiarg", self.mpiarg)
+        """What -mpiarg hands to the launcher. mpirun before version 5 took some long options with one dash,
+        and so most job scripts have them.
+        """
+        arguments = _split("-mpiarg", self.mpiarg)
+        if self.launcher not in (None, "mpirun"):
+            return arguments
+        return [f"-{word}" if word in _WITH_ONE_DASH else word for word in arguments]
+
+    @property
+    def maps_itself(self) -> bool:
+        """Whether the user says by -rankfile or mpirun's own words which rank is where; `--map-by slot` is
+        what ddlrun does.
+        """
+        arguments = self.launcher_words()
+        mappings = [word for name, word in pairwise(arguments) if name == "--map-by"]
+        return self.rankfile is not None or "--rank-by" in arguments or mappings not in ([], ["slot"])
 
     def image_words(self) -> list[str]:
         """What -imagearg hands to the program that enters the image."""

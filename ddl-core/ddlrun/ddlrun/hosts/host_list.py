@@ -1,5 +1,6 @@
 """Hosts, and the checks every host name passes before it goes anywhere near a command line."""
 
+import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,8 +35,27 @@ class HostList:
     explicit_slots: bool = True
 
 
+def _is_ipv6(name: str) -> bool:
+    try:
+        return name.count(":") > 1 and "%" not in name and bool(ipaddress.IPv6Address(name))
+    except ValueError:
+        return False
+
+
+def split_slots(text: str) -> tuple[str, str | None]:
+    """Name and slots of `host:2`, `[fd00::1]:2` and `fd00::1`; None: without slots."""
+    if text.startswith("["):
+        name, bracket, rest = text[1:].partition("]")
+        if bracket and (not rest or rest.startswith(":")):
+            return name, rest[1:] if rest else None
+    if _is_ipv6(text):
+        return text, None
+    name, colon, slots = text.partition(":")
+    return name, slots if colon else None
+
+
 def check_name(name: str, where: str, code: Code = Code.HOSTS) -> str:
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) and not _is_ipv6(name):
         remedy = "a host name has letters, digits, dots, dashes and underscores"
         if "@" in name:
             remedy = "set the user in ~/.ssh/config, not in the host name"
@@ -66,8 +86,8 @@ def parse_host_option(text: str) -> tuple[Host, ...]:
     """Hosts of `-H a:2,b`."""
     hosts = []
     for part in text.split(","):
-        name, colon, slots = part.strip().partition(":")
+        name, slots = split_slots(part.strip())
         where = f"in -H {text!r}"
         check_name(name, where)
-        hosts.append(Host(name, check_slots(slots, where) if colon else None))
+        hosts.append(Host(name, None if slots is None else check_slots(slots, where)))
     return merged(hosts)

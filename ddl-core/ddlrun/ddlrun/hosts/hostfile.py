@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import Code, LaunchError
-from .host_list import Host, check_name, check_slots, merged
+from .host_list import Host, check_name, check_slots, merged, split_slots
 
 _RANK = re.compile(r"rank\s+(\d{1,7})\s*=\s*(\S+)\s+slots?\s*=\s*(\S+)")
 _MAX_BYTES = 64 << 20
@@ -43,9 +43,9 @@ def parse_hostfile(text: str, name: str) -> tuple[Host, ...]:
     for number, line in _lines(text):
         where = f"{name}, line {number}"
         first, *rest = line.split()
-        host, colon, count = first.partition(":")
+        host, count = split_slots(first)
         check_name(host, where, Code.HOSTFILE)
-        slots = check_slots(count, where, Code.HOSTFILE) if colon else None
+        slots = None if count is None else check_slots(count, where, Code.HOSTFILE)
         for word in re.sub(r"\s*=\s*", "=", " ".join(rest)).split():
             key, equals, value = word.partition("=")
             if not equals or key not in ("slots", "max_slots", "max-slots"):

@@ -13,12 +13,15 @@ _PARALLEL = 64
 
 
 def _owns_address(name: str) -> bool:
-    """Whether a name is an address of this machine: only its own addresses can be bound."""
+    """Whether a name is an address of this machine: packets to it would come from the very same. To bind it
+    proves nothing, as hosts may be allowed to bind any (net.ipv4.ip_nonlocal_bind).
+    """
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(name, 0, type=socket.SOCK_DGRAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM):
             with closing(socket.socket(family, kind, protocol)) as trial:
-                trial.bind(address)
-                return True
+                trial.connect(address)
+                source = str(trial.getsockname()[0])
+                return source == address[0] or source.startswith("127.")
     except OSError:
         return False
     return False
@@ -27,7 +30,7 @@ def _owns_address(name: str) -> bool:
 def plain_names() -> set[str]:
     """Names of this machine that need no look-up."""
     hostname = socket.gethostname()
-    return {"localhost", "127.0.0.1", hostname, hostname.partition(".")[0]}
+    return {"localhost", "127.0.0.1", "::1", hostname, hostname.partition(".")[0]}
 
 
 def local_names(names: Sequence[str]) -> set[str]:
@@ -64,6 +67,8 @@ def local_names(names: Sequence[str]) -> set[str]:
 
 def unite_local(hosts: HostList, local: set[str]) -> HostList:
     """This machine once, however many of its names the list has."""
-    first = next((host.name for host in hosts.hosts if host.name in local), None)
-    united = merged(Host(str(first), host.slots) if host.name in local else host for host in hosts.hosts)
+    first = next((host.name for host in hosts.hosts if host.name in local), "")
+    if ":" in first:  # for which mpirun's files have no form
+        first = "localhost"
+    united = merged(Host(first, host.slots) if host.name in local else host for host in hosts.hosts)
     return HostList(united, hosts.origin, hosts.explicit_slots)

@@ -233,10 +233,14 @@ def place(
         reason = f"{counts[oversubscribed[0]]} ranks on {core_count} cores{limit} of {oversubscribed[0]}"
     elif unknown:
         reason = f"the cores of {unknown[0]} are not known"
+    # More cores than the time that a host's quota leaves would only be waited for.
+    quotas = {name: facts[name].quota for name in counts if name in facts}
+    shares = {name: max(1, int(quota // counts[name])) for name, quota in quotas.items() if quota}
+    limits = {name: min(filter(None, (cores, shares.get(name))), default=None) for name in counts}
     slots: list[Slot] = []
     for name, count in counts.items():
         gpus = gpus_of_ranks(facts[name], count) if name in facts else []
-        sets = [()] * count if reason else split_cores(facts[name].domains, count, cores, gpus)
+        sets = [()] * count if reason else split_cores(facts[name].domains, count, limits[name], gpus)
         if cores and len(sets[0]) < cores:
             most = len(sets[0])
             has = f"can give {most} to each of {count} ranks" if most else f"is not bound: {reason}"

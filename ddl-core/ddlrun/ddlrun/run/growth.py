@@ -18,7 +18,7 @@ from pathlib import Path
 from .. import processes
 from ..checks import preflight
 from ..checks.inventory import HostInventory
-from ..checks.remote_probe import visible_gpus
+from ..checks.remote_probe import ProbeSettings, visible_gpus
 from ..command_line.options import Options
 from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
@@ -138,7 +138,7 @@ def look(job: Job, options: Options, log: Callable[[str], None]) -> tuple[str, .
     missing = replace(job.survey.hosts, hosts=job.survey.missing)
     try:
         visible = visible_gpus(options.x, os.environ)
-        inspection = preflight.Inspection(visible=visible)
+        inspection = preflight.Inspection(ProbeSettings(visible=visible))
         report = preflight.look_at(missing, set(), job.survey.environment, log, inspection)
     except LaunchError as error:
         log(f"looking for hosts: {error}")

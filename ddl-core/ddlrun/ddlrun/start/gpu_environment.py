@@ -3,7 +3,7 @@
 All values are worked out here. DDLRUN_GPU_ROWS has rows of assignments with final values, such as
 `DDL_LOCAL_GPU=0 DDL_RANK_GPU=0000:1b:00.0/0`: a blank between assignments, a semicolon between rows.
 DDLRUN_GPU_ROW_OF_RANK has the number of each rank's row, in the order of the ranks, with commas between:
-equal ranks share one. rank_environment.sh exports the rank's row as it is.
+equal ranks share one. rank_start.py takes the rank's row as it is.
 """
 
 import os
@@ -17,8 +17,6 @@ from ..placement.gpu_use import GpuUse
 from ..placement.slots import Placement, Slot
 
 ROWS, ROW_OF_RANK = "DDLRUN_GPU_ROWS", "DDLRUN_GPU_ROW_OF_RANK"
-#: What goes to every host.
-EXPORTED = ("CUDA_DEVICE_ORDER", ROWS, ROW_OF_RANK)
 #: Of a job around: they would be taken for those of this one.
 OF_A_RANK = (ROWS, ROW_OF_RANK, "DDL_RANK_GPU", "DDL_LOCAL_GPU")
 #: Values come from other hosts. Neither separator is among these characters.
@@ -32,7 +30,7 @@ _BINDING = ("--gpu", "--gres", "--tres")
 def variables(
     placed: Placement, facts: Mapping[str, HostInventory], options: Options, launcher: str, use: GpuUse
 ) -> dict[str, str]:
-    """The variables of EXPORTED for a job. Raises LaunchError where a device's name cannot be handed on."""
+    """The variables of a job. Raises LaunchError where a device's name cannot be handed on."""
     binds = any(word.startswith(_BINDING) for word in options.launcher_words())
     if launcher not in _LEAVING or binds or options.rankfile:
         return {}

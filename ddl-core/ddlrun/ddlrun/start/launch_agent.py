@@ -2,10 +2,11 @@
 
 import re
 import shlex
+from pathlib import Path
 
-from .. import processes
 from ..environment import Environment
 
+_PROGRAM = Path(__file__).absolute().with_name("host_agent.py")
 # A blank for a remote shell, of sh's or csh's kind, without one.
 _BLANK = "\"`printf\t'\\040'`\""
 
@@ -15,7 +16,7 @@ def launch_agent(environment: Environment, job: str) -> str:
 
     mpirun cuts them at blanks, puts them together again, and a remote shell reads the line.
     """
-    command = [str(environment.python), "-I", "-S", processes.__file__, "run", job, "prted"]
+    command = [str(environment.python), "-I", "-S", str(_PROGRAM), job, "prted"]
     if environment.image:
         command = [*environment.image.plain_words(), *command]
     return " ".join(_quoted(word) for word in command)

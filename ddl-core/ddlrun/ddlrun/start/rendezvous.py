@@ -1,6 +1,6 @@
 """What torchrun tells its ranks, for programs that are started by ddlrun: the variables that all ranks share.
 
-Those of each rank are set on its host by rank_environment.sh, from the number that its launcher gives it.
+Those of each rank are set on its host by rank_start.py, from the number that its launcher gives it.
 """
 
 import hashlib
@@ -13,10 +13,9 @@ from ..checks.inventory import HostInventory
 from ..environment import Environment
 from ..placement.slots import Placement, Slot
 from ..tasks import plan
-from . import gpu_environment
+from . import gpu_environment, rank_start
 
-#: What of it goes to every host.
-EXPORTED = (
+_NAMES = (
     "WORLD_SIZE",
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -26,7 +25,7 @@ EXPORTED = (
     plan.VARIABLE,
 )
 #: Of a launcher around ddlrun, or of the last start: they would be taken for those of this one.
-OF_A_RANK = (*EXPORTED, *gpu_environment.OF_A_RANK)
+OF_A_RANK = (*_NAMES, *gpu_environment.OF_A_RANK)
 # Below those that the kernel gives to connections, and above those of services.
 _PORTS = range(20000, 32000)
 _LOCAL = ("localhost", "127.0.0.1")
@@ -66,7 +65,7 @@ def variables(
     unbound: bool,
     placement_known: bool = True,
 ) -> dict[str, str]:
-    """The variables of EXPORTED for a job. placement_known: the ranks
+    """The variables of a job. placement_known: the ranks
     will be where the placement has them."""
     if not placed.slots:
         return {}
@@ -87,7 +86,8 @@ def variables(
 
 
 def wrapped(program: Sequence[str], environment: Environment) -> list[str]:
-    """The program, begun by the script that sets what each rank has for itself."""
+    """The program, begun by what sets a rank's environment."""
     if not program:
         return []
-    return ["/bin/sh", str(environment.ddlrun / "start/rank_environment.sh"), *program]
+    script = str(environment.ddlrun / "start/rank_start.py")
+    return [str(environment.python), "-I", "-S", script, *rank_start.escaped(program)]

@@ -1,7 +1,7 @@
-"""stdin_of_rank_0.py PROGRAM ARGUMENT…: the program, with ddlrun's standard input as its own.
+"""The standard input of rank 0: ddlrun's own, whatever host the rank is on.
 
-A process beside the program fetches it from ddlrun (run/stdin_feed.py) into a pipe. It is no child of the
-program's, keeps nothing of it open, and ends when the program does or reads no more.
+A process beside the program (see rank_start.py) fetches it from ddlrun (run/stdin_feed.py) into a pipe. It
+is no child of the program's, keeps nothing of it open, and ends when the program does or reads no more.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 
-#: Addresses of ddlrun's host, port and token. Taken away before the program begins.
+#: Addresses of ddlrun's host, port and token; no program sees it.
 VARIABLE = "DDLRUN_STDIN"
 TOKEN_BYTES = 16
 _CONNECT_SECONDS = 5.0
@@ -73,8 +73,8 @@ def _fetch_beside(connection: socket.socket, pipe: int) -> None:
         os._exit(0)
 
 
-def main(command: list[str]) -> int:
-    way = os.environ.pop(VARIABLE)
+def attach(way: str) -> None:
+    """Make ddlrun's standard input this process's own. Ends it where ddlrun is not reached."""
     try:
         connection = _connected(way)
     except OSError as error:
@@ -83,7 +83,7 @@ def main(command: list[str]) -> int:
             f"from {way.split()[0]}; open the way to ddlrun's host, or start without input: </dev/null",
             file=sys.stderr,
         )
-        return 1
+        sys.exit(1)
     reading, writing = os.pipe()
     _fetch_beside(connection, writing)
     os.wait()
@@ -91,17 +91,3 @@ def main(command: list[str]) -> int:
     connection.close()
     os.dup2(reading, 0)
     os.close(reading)
-    if os.environ.pop("DDLRUN_SIGNALS_IGNORED", ""):
-        folder = os.path.dirname(os.path.abspath(__file__))
-        command = [sys.executable, "-I", "-S", f"{folder}/default_signals.py", *command]
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # which Python ignores
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
-        return 127
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

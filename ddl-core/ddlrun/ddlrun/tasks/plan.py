@@ -10,7 +10,7 @@ from ..command_line.options import Options
 from ..errors import Code, LaunchError
 from ..placement.slots import Placement
 
-#: Where a supervisor finds what it is asked to do; rank_environment.sh starts it where this is set.
+#: Where a supervisor finds what it is asked to do; rank_start.py starts it where this is set.
 VARIABLE = "DDLRUN_TF_TASKS"
 WORKER, CHIEF, SERVER = "worker", "chief", "ps"
 # As ddlrun's own, without -grace.

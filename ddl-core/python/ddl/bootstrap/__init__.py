@@ -17,7 +17,7 @@ import re
 import sys
 from typing import Any
 
-from ddlrun import rank_variables
+from ddlrun import networks, rank_variables
 
 from ddl._errors import DDLError
 from ddl.bootstrap.ranks import Ranks, find
@@ -65,6 +65,7 @@ def prepare(options: str | None) -> None:
     seconds = _seconds(options)
     place = rendezvous.Rendezvous(ranks, seconds)
     job = place.agree()
+    os.environ.update(networks.excluding(job.left_out, os.environ))
     if job.leader:
         _server = server.Server(job, place.exchange(job))
         place.hand_out(job, _server.environments)

@@ -12,9 +12,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Protocol
 
+from ddlrun import networks
+from ddlrun.checks import probe
 from ddlrun.private_folder import is_private, private_folder
 
 from ddl._errors import DDLError
@@ -45,6 +48,8 @@ class Job:
     processes: dict[int, int]
     host_index: int
     rank: int
+    #: Networks that do not lead to other hosts.
+    left_out: tuple[str, ...] = ()
 
     @property
     def leader(self) -> bool:
@@ -141,7 +146,8 @@ class Rendezvous:
 
     def agree(self) -> Job:
         """Says where this rank is, and learns where the others are."""
-        hello = {"host": _host_key(), "process": os.getpid()}
+        leading = probe.interfaces_to([os.environ["MASTER_ADDR"]])
+        hello = {"host": _host_key(), "process": os.getpid(), "networks": probe.networks(leading)}
         self._store.set(f"rank/{self.ranks.rank}", json.dumps(hello).encode())
         if self.ranks.rank == 0:
             self._decide()
@@ -154,7 +160,9 @@ class Rendezvous:
         hosts = tuple((name, tuple(ranks)) for name, ranks in job["hosts"])
         host_index = next(i for i, (_, ranks) in enumerate(hosts) if self.ranks.rank in ranks)
         processes = dict(enumerate(job["processes"]))
-        return Job(job["name"], hosts, processes, host_index, self.ranks.rank)
+        # What the store says may be anybody's: only networks are taken.
+        left_out = tuple(str(ip_network(str(network))) for network in job["left_out"])
+        return Job(job["name"], hosts, processes, host_index, self.ranks.rank, left_out)
 
     def _decide(self) -> None:
         keys = [f"rank/{rank}" for rank in range(self.ranks.size)]
@@ -170,6 +178,9 @@ class Rendezvous:
             "name": f"ddl-{uuid.uuid4().hex}",
             "hosts": group_by_host([rank["host"] for rank in hellos]),
             "processes": [rank["process"] for rank in hellos],
+            "left_out": networks.addresses_left_out(
+                {rank["host"]: networks.parse(rank["networks"]) for rank in hellos}
+            ),
         }
         self._store.set("job", json.dumps(job).encode())
 

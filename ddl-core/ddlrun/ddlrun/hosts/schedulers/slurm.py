@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 
 from ...errors import Code, LaunchError
-from ..host_list import Host, HostList, check_name, check_slots
+from ..host_list import Host, HostList, check_name, check_slots, merged
+from .ask import ask
 
 _PART = re.compile(r"[^\[\],]+|\[[^\[\]]*\]")
 _TASKS = re.compile(r"(\d{1,7})(?:\(x(\d{1,7})\))?")
@@ -75,18 +76,62 @@ def expand_tasks(text: str, variable: str = "SLURM_TASKS_PER_NODE") -> list[int]
     return counts
 
 
+def components(environment: Mapping[str, str]) -> int:
+    """How many parts a heterogeneous job has; 1 for any other job."""
+    count = 0
+    while environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{count}"):
+        count += 1
+    return max(1, count)
+
+
 def hosts(environment: Mapping[str, str]) -> HostList | None:
-    """Hosts of the surrounding job; the slots are its tasks on each node."""
-    nodes = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST")
-    if not nodes:
+    """Hosts of the surrounding job, of all its components; the slots are its tasks on each node."""
+    count = components(environment)
+    if count > 1:
+        groups = [_of_component(environment, f"_HET_GROUP_{number}") for number in range(count)]
+    elif environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST"):
+        groups = [_of_component(environment, "")]
+    else:
         return None
-    names = expand_nodelist(nodes)
-    tasks_text = environment.get("SLURM_TASKS_PER_NODE")
-    tasks = expand_tasks(tasks_text) if tasks_text else [1] * len(names)
+    job = environment.get("SLURM_JOB_ID") or environment.get("SLURM_JOB_ID_HET_GROUP_0", "?")
+    members = merged(host for group in groups for host in group)
+    return HostList(members, f"Slurm job {job}", explicit_slots=False)
+
+
+def _of_component(environment: Mapping[str, str], suffix: str) -> list[Host]:
+    """Hosts of a component of the job; of the whole job with the suffix ""."""
+    nodes = environment.get(f"SLURM_JOB_NODELIST{suffix}") or environment["SLURM_NODELIST"]
+    names = expand_nodelist(nodes, f"in SLURM_JOB_NODELIST{suffix}={nodes!r}")
+    variable = f"SLURM_TASKS_PER_NODE{suffix}"
+    text = environment.get(variable)
+    if not suffix and is_of_step(environment):
+        return [
+            Host(name, slots) for name, slots in zip(names, _of_job(environment, len(names)), strict=True)
+        ]
+    tasks = expand_tasks(text, variable) if text else [1] * len(names)
     if len(tasks) != len(names):
-        raise _error(
-            f"{len(tasks)} numbers of tasks for {len(names)} nodes",
-            f"in SLURM_TASKS_PER_NODE={tasks_text!r}",
-        )
-    job = environment.get("SLURM_JOB_ID", "?")
-    return HostList(tuple(map(Host, names, tasks)), f"Slurm job {job}", explicit_slots=False)
+        raise _error(f"{len(tasks)} numbers of tasks for {len(names)} nodes", f"in {variable}={text!r}")
+    return list(map(Host, names, tasks))
+
+
+def is_of_step(environment: Mapping[str, str]) -> bool:
+    """Whether the numbers of tasks are those of the step around, such as of `srun --pty bash`, which srun
+    writes in place of the job's.
+    """
+    step = environment.get("SLURM_STEP_TASKS_PER_NODE")
+    return (
+        environment.get("SLURM_STEP_ID", "").isdecimal()
+        and step is not None
+        and step == environment.get("SLURM_TASKS_PER_NODE")
+    )
+
+
+def _of_job(environment: Mapping[str, str], nodes: int) -> list[int]:
+    """Tasks of the job on each of its nodes, as far as Slurm tells them within a step."""
+    each = environment.get("SLURM_NTASKS_PER_NODE", "")
+    if each.isascii() and each.isdecimal() and int(each) > 0:
+        return [int(each)] * nodes
+    text, _ = ask(("scontrol", "show", "job", "-o", environment.get("SLURM_JOB_ID", "")), environment)
+    match = re.search(r"\bNumTasks=(\d{1,7})\b", text or "")
+    total = max(nodes, int(match[1])) if match else nodes
+    return [total // nodes + (number < total % nodes) for number in range(nodes)]
