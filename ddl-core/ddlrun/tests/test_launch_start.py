@@ -309,3 +309,34 @@ def test_two_signals_at_once_are_one(ddlrun: Ddlrun) -> None:
     run = ddlrun.finish(child, 20)
     assert run.code == 128 + signal.SIGTERM or run.code == 128 + signal.SIGHUP
     assert "killing it" not in ddlrun.log()
+
+
+@pytest.mark.slow
+def test_programs_one_after_the_other_in_a_rank(ddlrun: Ddlrun) -> None:
+    """A script that prepares and then trains: MPI lets a rank start once, under its launcher."""
+    program = (
+        "import os, ddl, numpy as np; "
+        "print(ddl.rank(), ddl.size(), int(ddl.allreduce(np.ones(1))[0]), os.environ['OMPI_COMM_WORLD_RANK'])"
+    )
+    one = f'python -c "{program}"'
+    run = ddlrun("-q", "-np", "2", "sh", "-c", f"{one} && {one} && {one}")
+    assert run.code == 0 and run.lines == ["0 2 2 0"] * 3 + ["1 2 2 1"] * 3, run.out + run.err
+
+
+LISTENS = """
+import os, ddl
+ddl.barrier()
+fds = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+own = {os.readlink(path) for path in fds if os.path.exists(path)}
+rows = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/self/net/{name}").readlines()[1:]]
+print(os.environ["RANK"], sum(row[3] == "0A" and f"socket:[{row[9]}]" in own for row in rows))
+ddl.barrier()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_of_one_host_listen_at_no_port(ddlrun: Ddlrun) -> None:
+    """With -tcp they do, which shows that the program finds it."""
+    assert ddlrun("-q", "-np", "2", "python", "-c", LISTENS).lines == ["0 0", "1 0"]
+    by_tcp = ddlrun("-q", "-np", "2", "-tcp", "python", "-c", LISTENS)
+    assert by_tcp.lines and "0 0" not in by_tcp.lines, by_tcp.out + by_tcp.err

@@ -13,7 +13,7 @@ import weakref
 from types import FrameType
 from typing import NoReturn
 
-from ddlrun.rank_variables import MPI_RANK
+from ddlrun.rank_variables import MPI_RANK, of_mpi
 
 from ddl import _core
 from ddl._errors import DDLError
@@ -28,6 +28,7 @@ _REASON = 200
 _registered: list[bool] = []
 # Of the sys.exit that ends the program.
 _exit_code: object = None
+_exit_cause = ""
 
 _WAY_TO_JOB = ("PMIX_NAMESPACE", "PMIX_SERVER_URI")
 _LAUNCHER_VARIABLES = (*MPI_RANK, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -43,13 +44,41 @@ def launched() -> bool:
     return any(variable in os.environ for variable in _LAUNCHER_VARIABLES) and not _is_child_of_rank()
 
 
+def _state() -> int | None:
+    """The file that all programs of a rank of ddlrun share (see ddlrun/start/rank_start.py)."""
+    try:
+        number = int(os.environ.get("DDLRUN_STATE", ""))
+        return number if os.readlink(f"/proc/self/fd/{number}").startswith("/memfd:ddl-rank") else None
+    except (ValueError, OSError):
+        return None
+
+
+def _succeeds_another() -> bool:
+    """Whether an earlier program of this rank has started MPI, which a launcher lets a rank do once."""
+    state = _state()
+    return state is not None and os.pread(state, 1, 0) == b"1" and not _is_child_of_rank()
+
+
 def prepare(options: str | None) -> None:
     """Sees to it that MPI can start: does something only where torch's variables describe ranks."""
     if _core.is_initialized() or "WORLD_SIZE" not in os.environ or _is_child_of_rank():
         return
     from ddl import bootstrap
 
+    if not _succeeds_another():
+        bootstrap.prepare(options)
+        return
+    # MPI gets its start as under torchrun, without the launcher.
+    of_launcher = {
+        name: value for name, value in os.environ.items() if of_mpi(name) and name != "PMIX_PREFIX"
+    }
+    for name in of_launcher:
+        del os.environ[name]
     bootstrap.prepare(options)
+    # which programs read
+    os.environ.update(
+        {name: text for name, text in of_launcher.items() if name.startswith("OMPI_COMM_WORLD_")}
+    )
 
 
 class _Exit(SystemExit):
@@ -59,15 +88,17 @@ class _Exit(SystemExit):
 
     def __init__(self, code: object = None) -> None:
         super().__init__(code)
-        weakref.finalize(self, _forgotten, code).atexit = False
+        # An exception that the program has caught, and for which it ends, such as that another rank is lost.
+        cause = " ".join(str(sys.exc_info()[1] or "").split())
+        weakref.finalize(self, _forgotten, code, cause and f", after {cause}").atexit = False
 
 
-def _forgotten(code: object) -> None:
-    global _exit_code
+def _forgotten(code: object, cause: str) -> None:
+    global _exit_code, _exit_cause
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__") == "weakref":
         frame = frame.f_back
-    _exit_code = code if frame is None else None
+    _exit_code, _exit_cause = (code, cause) if frame is None else (None, "")
 
 
 def _leave_program(code: object = None, /) -> NoReturn:
@@ -88,7 +119,10 @@ def _reason() -> str | None:
     except DDLError:
         pass  # a call is held up
     text = " ".join(str(value).split())
-    kind = "sys.exit" if value is _exit_code else type(value).__name__
+    kind = type(value).__name__
+    if value is _exit_code:
+        kind = "sys.exit"
+        text += _exit_cause
     return kind + (f": {text[:_REASON]}" if text else "")
 
 
@@ -143,6 +177,9 @@ def register() -> None:
         namespace = os.environ.get("PMIX_NAMESPACE")
         if namespace:
             os.environ[_MARK] = f"{os.getpid()}:{namespace}"
+            state = _state()
+            if state is not None:
+                os.pwrite(state, b"1", 0)
             # MPI runs, and needs them no more. A child that starts MPI would join the job by them, as this
             # very rank.
             for name in [name for name in os.environ if name.startswith(_WAY_TO_JOB)]:

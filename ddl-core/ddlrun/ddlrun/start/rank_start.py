@@ -10,40 +10,39 @@ files set does not reach the ranks.
 A program of its own, on every host: it imports the standard library only.
 """
 
-import base64
-import json
+import marshal
 import os
-import re
 import signal
 import sys
 import time
-import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 #: What ddlrun hands on.
 VARIABLE = "DDLRUN_RANK"
-#: Names or patterns of variables that mean something on one host only. docs/reference/ddlrun.md lists them.
-BOUND_TO_HOST = (
-    *("HOSTNAME", "HOST", "USER", "LOGNAME", "SHELL", "MAIL", "PWD", "OLDPWD", "SHLVL", "_"),
-    *("SSH_.*", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "WINDOWID", "STY", "TMUX.*"),
-    *("XDG_RUNTIME_DIR", "XDG_SESSION_.*", "XDG_SEAT.*", "XDG_VTNR", "DBUS_.*", "KRB5CCNAME"),
-    *("INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "LISTEN_(FDS|PID|FDNAMES)"),
-    *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "(ROCR|HIP)_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
-    # of a step, or of the host within it
-    r"SLURM_(PROCID|LOCALID|NODEID|GTIDS|TASK_PID|STEP\w*|SRUN_\w+|LAUNCH_NODE_IPADDR|CPUS_ON_NODE)",
-    r"SLURM_(CPU_BIND\w*|MEM_BIND\w*|TOPOLOGY_ADDR\w*|JOB_GPUS)|SLURMD_\w+",
-    *("FLUX_TASK_.*", "PBS_(TASKNUM|NODENUM|VNODENUM)", "JSM_.*"),
+#: Variables that mean something on one host only. docs/reference/ddlrun-reference.md lists them.
+BOUND_TO_HOST = frozenset(
+    [
+        *("HOSTNAME", "HOST", "USER", "LOGNAME", "SHELL", "MAIL", "PWD", "OLDPWD", "SHLVL", "_"),
+        *("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "WINDOWID", "STY", "XDG_RUNTIME_DIR", "XDG_VTNR"),
+        *("KRB5CCNAME", "INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET"),
+        *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+        *("GPU_DEVICE_ORDINAL", "PBS_TASKNUM", "PBS_NODENUM", "PBS_VNODENUM"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID"),
+        *("SLURM_LAUNCH_NODE_IPADDR", "SLURM_CPUS_ON_NODE", "SLURM_JOB_GPUS"),
+    ]
+)
+#: The same by their beginnings.
+BOUND_BEGINNINGS = (
+    *("SSH_", "TMUX", "XDG_SESSION_", "XDG_SEAT", "DBUS_", "LISTEN_", "FLUX_TASK_", "JSM_"),
+    *("SLURM_STEP", "SLURM_SRUN_", "SLURM_CPU_BIND", "SLURM_MEM_BIND", "SLURM_TOPOLOGY_ADDR", "SLURMD_"),
 )
 # Of launchers, which tell a rank what is its own; and what a host may have chosen for its devices.
-_OF_HOST_IF_SET = (
-    r"(OMPI|OPAL|PRTE|PMIX|PMI|SLURM|FLUX|PBS|LSB)_.*|UCX_NET_DEVICES|NCCL_IB_HCA"
-    r"|(NCCL|GLOO|TP)_SOCKET_IFNAME"
+_OF_HOST_IF_SET = frozenset(
+    ("UCX_NET_DEVICES", "NCCL_IB_HCA", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 )
+_OF_LAUNCHERS = ("OMPI_", "OPAL_", "PRTE_", "PMIX_", "PMI_", "SLURM_", "FLUX_", "PBS_", "LSB_")
 #: Folders: the user's, on hosts that have it.
 FOLDERS = ("HOME", "TMPDIR")
-_bound = re.compile("|".join(BOUND_TO_HOST)).fullmatch
-_of_host_if_set = re.compile(_OF_HOST_IF_SET).fullmatch
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK")
 _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "FLUX_TASK_LOCAL_ID")
 #: How ddlrun and the agents of hosts tell what is to be done; no program sees these.
@@ -59,10 +58,12 @@ INTERNAL = (
 # which often is 127.0.1.1.
 _OF_INTERFACE = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _OF_START = ("DDLRUN_COLLECTOR", "DDLRUN_OUTPUT", "DDLRUN_STDIN", "DDLRUN_SIGNALS_IGNORED")
+#: Names the file that the programs of a rank share.
+STATE_VARIABLE = "DDLRUN_STATE"
+# Its name, and the least number, which shells leave alone.
+_STATE, _STATE_LEAST = "ddl-rank", 200
 # An agent may need some seconds to find the way to ddlrun.
 _HAND_OVER_SECONDS = 30.0
-# Longer ones are compressed: Linux takes variables of 128 KiB.
-_PLAIN_LONGEST = 32 << 10
 # Open MPI 5.0.11 misses the end of a rank on another host that lasts a few milliseconds only, and then waits
 # for ever: `mpirun … true` on 4 hosts hung in 6 of 120 starts, and in none of 160 with this pause.
 _PAUSE_SECONDS = 0.05
@@ -71,27 +72,29 @@ _PAUSE_SECONDS = 0.05
 # ---- what ddlrun hands on
 
 
+def _bound(name: str) -> bool:
+    return name in BOUND_TO_HOST or name.startswith(BOUND_BEGINNINGS)
+
+
 def encode(variables: Mapping[str, str], chosen: Collection[str] = ()) -> str:
     """The value of DDLRUN_RANK. chosen: names that the user wants on every host, whatever they are."""
+    import zlib
+
     handed = {
         name: value
         for name, value in variables.items()
         if (name in chosen or not _bound(name)) and name not in (VARIABLE, *_OF_START)
     }
-    text = json.dumps(
-        {"variables": handed, "chosen": sorted(set(chosen) & set(handed))}, separators=(",", ":")
-    )
-    if len(text) <= _PLAIN_LONGEST:
-        return text
-    return base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+    # Of modules that load fast: the Python that reads it is the one that writes it.
+    return zlib.compress(marshal.dumps((handed, sorted(set(chosen) & set(handed))))).hex()
 
 
 def decode(text: str) -> tuple[dict[str, str], list[str]]:
     """The variables and the chosen names of a value that `encode` made."""
-    if not text.startswith("{"):
-        text = zlib.decompress(base64.b85decode(text)).decode()
-    handed = json.loads(text)
-    return handed["variables"], handed["chosen"]
+    import zlib
+
+    handed: tuple[dict[str, str], list[str]] = marshal.loads(zlib.decompress(bytes.fromhex(text)))
+    return handed
 
 
 def escaped(arguments: Collection[str]) -> list[str]:
@@ -115,7 +118,8 @@ def merged(launched: Mapping[str, str], handed: Mapping[str, str], chosen: Colle
     """The environment that a rank's program gets. launched: what the launcher has begun this process with."""
     variables = {name: value for name, value in handed.items() if name not in FOLDERS}
     for name, value in launched.items():
-        if (_bound(name) or _of_host_if_set(name)) and name not in chosen:
+        of_host = _bound(name) or name in _OF_HOST_IF_SET or name.startswith(_OF_LAUNCHERS)
+        if of_host and name not in chosen:
             variables[name] = value
     for name in FOLDERS:
         values = [value for value in (handed.get(name), launched.get(name)) if value]
@@ -187,16 +191,18 @@ def _usual_signals(*, also_users: bool) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _redirect_output(rank: int, collector: str, output: Mapping[str, Any]) -> None:
+def _redirect_output(
+    rank: int, collector: str, way: str, terminals: Sequence[int], size: Sequence[int]
+) -> None:
     """Give the program pipes of its own, which the collector of this host reads; terminals where ddlrun's own
     output is one. Without effect where nobody takes them: the launcher has the output then."""
     pairs = []
     for number in (1, 2):
-        is_terminal = number in output["terminals"]
+        is_terminal = number in terminals
         pairs.append(os.openpty() if is_terminal else os.pipe())
         if is_terminal:
-            _set_up_terminal(pairs[-1][1], output["size"])
-    if _hand_over(collector, rank, output["way"], [reader for reader, _ in pairs]):
+            _set_up_terminal(pairs[-1][1], size)
+    if _hand_over(collector, rank, way, [reader for reader, _ in pairs]):
         for number, (_, writer) in enumerate(pairs, 1):
             os.dup2(writer, number)
     for pair in pairs:
@@ -233,10 +239,22 @@ def _hand_over(collector: str, rank: int, way: str, readers: Sequence[int]) -> b
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             if int.from_bytes(peer[4:8], sys.byteorder) != os.geteuid():
                 return False
-            connection.sendmsg([json.dumps({"rank": rank, "way": way}).encode()], [rights])
+            connection.sendmsg([f"{rank} {way}".encode()], [rights])
             return connection.recv(1) == b"+"
     except OSError:
         return False
+
+
+def _provide_state() -> str:
+    """Open what the programs of this rank have in common, however many a script of its starts one after the
+    other: a file in memory, whose number they inherit. ddl notes there that MPI was started.
+    """
+    import fcntl
+
+    number = os.memfd_create(_STATE, 0)
+    high = fcntl.fcntl(number, fcntl.F_DUPFD, _STATE_LEAST)
+    os.close(number)
+    return str(high)
 
 
 def main(arguments: list[str]) -> int:
@@ -249,8 +267,11 @@ def main(arguments: list[str]) -> int:
     rank = _number(launched, _RANK)
     if rank is not None:
         set_rank(variables, rank)
+        variables[STATE_VARIABLE] = _provide_state()
         if collector and output:
-            _redirect_output(rank, collector, json.loads(output))
+            terminals, columns, rows, *way = output.split()
+            numbers = [int(number) for number in terminals.strip("-")]
+            _redirect_output(rank, collector, " ".join(way), numbers, (int(columns), int(rows)))
         if "DDLRUN_TF_TASKS" in variables:
             command = [sys.executable, "-I", f"{folder}/task_supervisor.py", *command]
         if way_of_input and rank == 0:

@@ -67,7 +67,7 @@ except ddl.DDLError as error:
         ("dropped", "RuntimeError: the culprit's own error"),
         ("thread", "RuntimeError: the culprit's own error"),
         ("interrupt", "KeyboardInterrupt"),
-        ("exit", "it ended while a call was under way"),
+        ("exit", "sys.exit: 3"),
         ("forgotten", "it ended while a call was under way"),
     ],
 )

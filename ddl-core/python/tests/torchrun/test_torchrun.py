@@ -92,7 +92,13 @@ def hosts(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pytest.skip("; ".join(missing_requirements()))
     shared = tuple(str(path) for path in (torch_prefix, ROOT) if path.is_relative_to("/tmp"))
     spec = ClusterSpec.even(hosts=2, slots=2, shared=shared, life_seconds=300)
+    # As Docker leaves it on every host: the same address on each.
+    docker = (
+        "ip link add docker0 type bridge && ip addr add 172.17.0.1/16 dev docker0 && ip link set docker0 up"
+    )
     with Cluster(spec, tmp_path_factory.mktemp("cluster") / "state") as cluster:
+        for host in spec.hosts:
+            cluster.run(host.name, ["sh", "-c", docker], timeout=20, check=True)
         yield cluster
 
 
