@@ -220,6 +220,10 @@ def _start(options: Options, folder: Any, console: Any) -> int:
     if options.dry_run:
         _print_plan(job.plan())
         return 0
+    if job.tasks:
+        from .tasks.plan import EXPOSED
+
+        console.warn(Code.EXPOSED, EXPOSED)
     restarts.run(job, options, folder, console)
     return 0
 

@@ -42,6 +42,7 @@ class Code(IntEnum):
     GPU_FAILURE = 32
     TASK = 33
     CLUSTER = 34
+    EXPOSED = 35
 
 
 #: One line a code, for the documentation.
@@ -81,6 +82,7 @@ MEANINGS = {
     Code.GPU_FAILURE: "the NVIDIA driver of a host fails or hangs, or one of its GPUs (error or warning)",
     Code.TASK: "a task of a TensorFlow cluster failed; as a warning: it is started again",
     Code.CLUSTER: "the cluster of -tf-config or -ps cannot be formed",
+    Code.EXPOSED: "servers of the job accept everybody who reaches their ports (warning)",
 }
 
 

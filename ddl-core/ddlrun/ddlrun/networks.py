@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .command_line.options import Options
+
 # Kinds of interfaces; see checks/probe.py.
 _VIRTUAL = ("bridge", "tunnel")
 #: Open MPI's own, which a list of ours replaces.
@@ -84,6 +86,16 @@ def excluding(addresses: Sequence[str], environment: Mapping[str, str]) -> dict[
         "OMPI_MCA_btl_tcp_if_exclude": ",".join([*_OPEN_MPI_LEAVES_OUT, *addresses]),
         "PRTE_MCA_prte_if_exclude": ",".join(addresses),
     }
+
+
+def within_host(environment: Mapping[str, str], options: Options) -> dict[str, str]:
+    """Settings for the ranks of a single host, which need no network: they listen at no port. The user's own
+    choice of Open MPI's transports counts.
+    """
+    chosen = any(name in environment for name in ("OMPI_MCA_btl", "OMPI_MCA_pml")) or options.tcp
+    if chosen or any(argument in ("btl", "pml") for argument in options.launcher_words()):
+        return {}
+    return {"OMPI_MCA_btl": "self,sm"}
 
 
 def variables(

@@ -11,19 +11,19 @@ Standard library only, and nothing of this package: each host's agent loads this
 
 import contextlib
 import fcntl
-import json
 import os
 import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 #: The name of the collector's socket, for the ranks of its host.
 VARIABLE = "DDLRUN_COLLECTOR"
-#: What a rank is told of its output: "way", how an agent reaches ddlrun (addresses, port and token),
-#: "terminals", which of 1 and 2 ddlrun itself has as terminals, and their "size" in columns and rows.
+#: What a rank is told of its output, with blanks between: which of 1 and 2 ddlrun itself has as terminals
+#: ("-": none), their columns and rows, and how an agent reaches ddlrun: addresses, port and token.
 OUTPUT_VARIABLE = "DDLRUN_OUTPUT"
 TOKEN_BYTES = 16
 #: Before each piece of an agent's connection: the rank, whether it is standard error, the length in bytes.
@@ -33,6 +33,7 @@ _REQUEST_LONGEST = 8192
 _PIPE_BYTES = 1 << 20
 _CONNECT_SECONDS = 5.0
 _GREETING_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
 _CREDENTIALS = struct.Struct("3i")
 
 #: Takes a piece of a rank: rank, whether it is standard error, bytes.
@@ -43,6 +44,15 @@ def is_of_same_user(peer: socket.socket) -> bool:
     """Whether the other end of a Unix socket is a process of this user."""
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
+
+
+def accepted(listener: socket.socket) -> socket.socket | None:
+    """The connection that waits at a listener; None where this process may open no more files."""
+    try:
+        return listener.accept()[0]
+    except OSError:
+        time.sleep(_PAUSE_SECONDS)
+        return None
 
 
 class Collector:
@@ -87,14 +97,17 @@ class Collector:
         self._selector.register(source, selectors.EVENT_READ, act)
 
     def _run(self) -> None:
-        while not self._over:
-            for key, _ in self._selector.select(self._pause()):
-                key.data()
-            self._idle()
-        self._drain()
-        for key in list(self._selector.get_map().values()):
-            self._forget(key.fd)
-        self._listener.close()
+        try:
+            while not self._over:
+                for key, _ in self._selector.select(self._pause()):
+                    key.data()
+                self._idle()
+            self._drain()
+        finally:
+            # Also after a failure here: ranks would wait for room in their pipes, for ever.
+            for key in list(self._selector.get_map().values()):
+                self._forget(key.fd)
+            self._listener.close()
 
     def _drain(self) -> None:
         """Take what is left: the ranks are gone, and all that they have written is in the pipes."""
@@ -117,18 +130,20 @@ class Collector:
                 os.close(number)
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        with connection, contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        connection = accepted(self._listener)
+        if connection is None:
+            return
+        with connection, contextlib.suppress(OSError):
             connection.settimeout(_GREETING_SECONDS)
             if not is_of_same_user(connection):
                 return
             text, numbers, _, _ = socket.recv_fds(connection, _REQUEST_LONGEST, 2)
             try:
-                request = json.loads(text)
-                rank, way = int(request["rank"]), str(request["way"])
+                number_text, _, way = text.decode().partition(" ")
+                rank = int(number_text)
                 if len(numbers) != 2 or not self._ready(way):
                     raise ValueError("no way")
-            except (ValueError, KeyError, TypeError):
+            except ValueError:
                 for number in numbers:
                     os.close(number)
                 connection.sendall(b"-")

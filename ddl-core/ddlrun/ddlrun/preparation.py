@@ -158,8 +158,10 @@ class _Preparation:
         """Which networks MPI and the frameworks' libraries use, as far as nobody has said."""
         facts = self._survey.facts
         hosts = {name: facts[name].networks for name in placed.counts if name in facts}
-        if len(placed.counts) < 2 or self._options.interface:
+        if self._options.interface:
             return {}
+        if len(placed.counts) < 2:
+            return networks.within_host(around, self._options)
         if skipped := networks.left_out(hosts):
             listed = ", ".join(f"{entry.network} of {entry.interface}" for entry in skipped)
             self._console.tell(f"networks that do not lead to other hosts are left out: {listed}")

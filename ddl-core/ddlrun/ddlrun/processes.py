@@ -16,13 +16,16 @@ job: a program may overwrite its own environment, and may leave its session and 
 """
 
 import contextlib
-import ctypes
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+# Each job starts this program: what takes long to load is loaded where it is used.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
 
 #: In the environment of every process of a job.
 VARIABLE = "DDLRUN_JOB"
@@ -43,6 +46,8 @@ def die_with_parent(number: int) -> Callable[[], None]:
     """What a child does before its program begins (`preexec_fn`), so that the kernel sends it this signal
     when the thread that has started it ends. Without effect where the system cannot.
     """
+    import ctypes
+
     parent = os.getpid()
     prctl = getattr(ctypes.CDLL(None), "prctl", None)  # found before the fork
 
@@ -59,6 +64,8 @@ def adopt_orphans() -> None:
     """Make this process the parent of all below it whose own parent ends, wherever they went. Without effect
     where the system cannot.
     """
+    import ctypes
+
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -88,6 +95,8 @@ def run_bounded(
         OSError: It cannot be started.
         subprocess.TimeoutExpired: It was killed after so many seconds.
     """
+    import subprocess
+
     child = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -123,6 +132,8 @@ def run_echoed(command: Sequence[str], environment: Mapping[str, str] | None = N
     Raises:
         OSError: It cannot be started.
     """
+    import subprocess
+
     lines = []
     with subprocess.Popen(
         command,

@@ -51,7 +51,9 @@ def environment_of_rank(
         check=True,
     )
     assert ended.stderr == b"", ended.stderr
-    return dict(os.fsdecode(entry).split("=", 1) for entry in ended.stdout.split(b"\0") if entry)
+    seen = dict(os.fsdecode(entry).split("=", 1) for entry in ended.stdout.split(b"\0") if entry)
+    seen.pop(rank_start.STATE_VARIABLE, None)
+    return seen
 
 
 class Ddlrun:

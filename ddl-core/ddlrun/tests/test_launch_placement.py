@@ -358,3 +358,25 @@ def test_ranks_with_gpus_have_equal_disjoint_cores(sizes: list[int], data: st.Da
         return
     taken = [core for cores in sets for core in cores]
     assert len(taken) == len(set(taken)) and len({len(cores) for cores in sets}) == 1 and sets[0]
+
+
+def test_memory_of_a_container(tmp_path: Path) -> None:
+    """The least of the machine's and of all limits above the process, in both versions of cgroups."""
+
+    def put(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    machine = "MemTotal:  1000 kB\nMemAvailable:  800 kB\n"
+    assert probe.memory(tmp_path, "0::/", machine) == (1000 << 10, 800 << 10)
+    put("fs/cgroup/job/memory.max", "614400\n")
+    put("fs/cgroup/job/memory.current", "409600\n")
+    put("fs/cgroup/job/memory.stat", "anon 1\ninactive_file 102400\nactive_file 5\n")
+    put("fs/cgroup/job/task/memory.max", "max\n")
+    put("fs/cgroup/job/task/memory.current", "1\n")
+    assert probe.memory(tmp_path, "0::/job/task", machine) == (600 << 10, 300 << 10)
+    put("fs/cgroup/memory/lsf/memory.limit_in_bytes", "9223372036854771712\n")
+    put("fs/cgroup/memory/lsf/1/memory.limit_in_bytes", "307200\n")
+    put("fs/cgroup/memory/lsf/1/memory.usage_in_bytes", "409600\n")
+    assert probe.memory(tmp_path, "4:memory:/lsf/1", machine) == (300 << 10, 0)
+    assert probe.memory(tmp_path, "", "") == (None, None)

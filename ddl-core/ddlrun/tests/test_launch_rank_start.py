@@ -35,8 +35,8 @@ def test_large_environments_are_compressed_and_the_largest_are_refused() -> None
     large = {f"V{number}": "/a/long/path/of/a/module" * 20 for number in range(300)}
     text = command.handed_on(large, Options())
     assert len(text) < 32 << 10 and rank_start.decode(text)[0] == large
-    with pytest.raises(LaunchError, match="NOISE has 500000 bytes") as refused:
-        command.handed_on({**large, "NOISE": os.urandom(250_000).hex()}, Options())
+    with pytest.raises(LaunchError, match="NOISE has 200000 bytes") as refused:
+        command.handed_on({**large, "NOISE": os.urandom(100_000).hex()}, Options())
     assert refused.value.exit_code == 2
 
 

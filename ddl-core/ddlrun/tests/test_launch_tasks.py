@@ -81,6 +81,13 @@ def test_the_plan_shows_them(ddlrun: Ddlrun) -> None:
     assert "tasks" not in json.loads(ddlrun("-np", "1", "--json", "true").out)
 
 
+def test_who_starts_servers_is_warned_once(ddlrun: Ddlrun) -> None:
+    """Of what TensorFlow lets everybody do; also with -quiet."""
+    for words, times in ((("-ps", "1"), 1), (("-tf-config", "worker"), 1), ((), 0)):
+        run = ddlrun("-q", "-np", "2", *words, "true")
+        assert run.code == 0 and run.err.count("[WARN DDL-2-35]") == times, run.err
+
+
 def test_without_mpi4py_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     options = parse(["-ps", "1", "prog"])
     assert plan.variables(parse(["prog"]), placed("a")) == {}

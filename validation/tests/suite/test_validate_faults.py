@@ -66,6 +66,21 @@ def compiled(name: str, folder: Path) -> str:
     return str(library)
 
 
+def preloading(env: Environment, library: str, folder: Path) -> HostSpec:
+    """h3, where ranks have this library in place of others. What starts ranks there gives it to them: the
+    environment of h3 does not reach them.
+    """
+    script = env.prefix / "lib/python3.11/site-packages/ddlrun/start/rank_start.py"
+    begin = "os.execvpe(command[0], command, variables)"
+    text = script.read_text()
+    assert text.count(begin) == 1
+    copy = folder / "rank_start.py"
+    copy.write_text(
+        text.replace(begin, begin.replace("variables", f"{{**variables, 'LD_PRELOAD': {library!r}}}"))
+    )
+    return HostSpec("h3", overlays=((str(script), str(copy)),))
+
+
 def validate(
     env: Environment,
     folder: Path,
@@ -181,7 +196,7 @@ def test_a_host_with_a_quota(env: Environment, able: None, tmp_path: Path) -> No
 
 def test_a_host_with_little_memory_bandwidth(env: Environment, able: None, tmp_path: Path) -> None:
     library = compiled("slow_memcpy", tmp_path)
-    odd = HostSpec("h3", environment=(("LD_PRELOAD", library),))
+    odd = preloading(env, library, tmp_path)
     results, named = validate(env, tmp_path, ["hosts", "links"], odd)
     assert named == {("slow-memory", "host h3", ("h3",))}, results
     memory = values(results[0], "host.memory")
@@ -191,7 +206,7 @@ def test_a_host_with_little_memory_bandwidth(env: Environment, able: None, tmp_p
 @pytest.mark.parametrize("fault", ["wrong_sum", "wrong_copy"])
 def test_a_host_that_corrupts_a_sum(env: Environment, able: None, tmp_path: Path, fault: str) -> None:
     library = compiled(fault, tmp_path)
-    odd = HostSpec("h3", environment=(("LD_PRELOAD", library),))
+    odd = preloading(env, library, tmp_path)
     checks = ["links", "sums"] if fault == "wrong_sum" else ["sums"]
     results, named = validate(env, tmp_path, checks, odd)
     assert named == {("wrong-result", "host h3", ("h3",))}, results
@@ -206,7 +221,7 @@ def test_a_host_that_corrupts_a_sum(env: Environment, able: None, tmp_path: Path
 
 def test_a_host_that_stops_answering(env: Environment, able: None, tmp_path: Path) -> None:
     """Nobody waits for it for ever, and the others are measured."""
-    odd = HostSpec("h3", environment=(("LD_PRELOAD", compiled("hangs", tmp_path)),))
+    odd = preloading(env, compiled("hangs", tmp_path), tmp_path)
     results, named = validate(env, tmp_path, ["links"], odd)
     assert named == {("slow-link", "host h3", ("h3",))}, results
     (finding,) = results[0]["findings"]

@@ -106,6 +106,32 @@ def quota(sysfs: Path = _SYS, memberships: str | None = None) -> float | None:
     return min(quotas, default=None)
 
 
+def memory(
+    sysfs: Path = _SYS, memberships: str | None = None, meminfo: str | None = None
+) -> tuple[int | None, int | None]:
+    """Bytes of memory that the container or job may have, and those of them that are free: what the kernel
+    can give, and what the limits leave. None where that is not told. meminfo: what /proc/meminfo says.
+    """
+    text = _read("/proc/meminfo") if meminfo is None else meminfo
+    kilobytes = [re.search(rf"{name}:\s+(\d+) kB", text) for name in ("MemTotal", "MemAvailable")]
+    total, free = (int(match[1]) * 1024 if match else None for match in kilobytes)
+    listing = _read("/proc/self/cgroup") if memberships is None else memberships
+    for folder in _cgroup_folders("memory", sysfs, listing):
+        names = ("memory.max", "memory.current", "inactive_file")
+        if not (folder / names[0]).is_file():
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        limit, used = (_number(_read(folder / name)) for name in names[:2])
+        if limit is None:
+            continue  # "max"
+        total = limit if total is None else min(total, limit)
+        # Files that were read long ago make room.
+        files = re.search(rf"^{names[2]} (\d+)$", _read(folder / "memory.stat"), re.MULTILINE)
+        if used is not None:
+            remaining = max(0, limit - used + (int(files[1]) if files else 0))
+            free = remaining if free is None else min(free, remaining)
+    return total, free
+
+
 def _numa_nodes(sysfs: Path) -> dict[int, int]:
     """NUMA node of each CPU. Nodes of memory alone, such as a GPU's, have none."""
     nodes: dict[int, int] = {}
@@ -495,8 +521,7 @@ def facts(
     other = os.environ.get(_ROOT_VARIABLE)
     root = Path(other or _ROOT)
     looking = GpuProbe(root) if gpus else None
-    meminfo = _read("/proc/meminfo")
-    memory, free = (re.search(rf"{name}:\s+(\d+) kB", meminfo) for name in ("MemTotal", "MemAvailable"))
+    total, free = memory()
     shm = _room("/dev/shm") if os.path.isdir("/dev/shm") else None
     leading = interfaces_to(peers) if peers else set()
     return {
@@ -509,8 +534,8 @@ def facts(
         if other
         else domains(affinity=os.sched_getaffinity(0), allowed=allowed_cpus()),
         "quota": quota(),
-        "memory_bytes": int(memory[1]) * 1024 if memory else None,
-        "memory_free_bytes": int(free[1]) * 1024 if free else None,
+        "memory_bytes": total,
+        "memory_free_bytes": free,
         "shm_free_bytes": shm[0] if shm else None,
         "shm_bytes": shm[1] if shm else None,
         "temporary": _temporary(),

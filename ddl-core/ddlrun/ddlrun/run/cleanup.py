@@ -10,7 +10,6 @@ import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import processes
@@ -83,6 +82,8 @@ def _on_hosts(deed: str, hosts: Sequence[str], environment: Environment, job: st
         return {}
     source = Path(processes.__file__).read_text()
     until = time.monotonic() + _ALL_SECONDS
+    from concurrent.futures import ThreadPoolExecutor  # brings logging with it
+
     with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
         counts = pool.map(lambda host: _on_host(deed, host, environment, job, source, until), hosts)
         return dict(zip(hosts, counts, strict=True))

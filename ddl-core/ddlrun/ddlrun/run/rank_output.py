@@ -3,13 +3,14 @@ agents of other hosts (see output_collector.py).
 """
 
 import contextlib
+import resource
 import secrets
 import socket
 import time
 from collections.abc import Callable
 
 from ..addresses import own_addresses
-from ..output_collector import FRAME, PIECE, TOKEN_BYTES, Collector
+from ..output_collector import FRAME, PIECE, TOKEN_BYTES, Collector, accepted
 
 _GREETING_SECONDS = 5.0
 # Programs write whole buffers of this size when nobody waits for the text, and cut lines there.
@@ -19,6 +20,8 @@ _BUFFER_BYTES = 4096
 _SHOWN_SECONDS, _CUT_SECONDS = 0.05, 2.0
 _HELD_LONGEST = 64 << 20
 _SILENT_SECONDS = 3.0
+# Open besides the connections: the ranks of this host, and whatever else.
+_OTHER_FILES = 1024
 
 
 class WholeLines:
@@ -59,6 +62,16 @@ class WholeLines:
         return b"".join(bytes(self._held.pop(rank)) for rank in ranks)
 
 
+def _allow_files(count: int) -> None:
+    """Let this process have so many connections, as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        needed = min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
 class RankOutput(Collector):
     """Gathers the output of all ranks of a start, and writes it."""
 
@@ -69,7 +82,7 @@ class RankOutput(Collector):
         *,
         rest: Callable[[bool], bytes],
         ranks: int,
-        remote: bool,
+        hosts: int,
     ) -> None:
         """Begins to listen.
 
@@ -78,7 +91,7 @@ class RankOutput(Collector):
             write: For standard output and standard error.
             rest: What `take` still holds at the end of standard output or error.
             ranks: How many there are.
-            remote: Some are on other hosts.
+            hosts: How many other hosts some of them are on.
         """
         super().__init__(self._show)
         self._take_piece, self._rest, self._write_stream = take, rest, write
@@ -87,7 +100,8 @@ class RankOutput(Collector):
         self._agents: set[_Agent] = set()
         self._last_seen = time.monotonic()
         self._tcp: socket.socket | None = None
-        if remote:
+        if hosts:
+            _allow_files(hosts)
             self._tcp = socket.create_server(("", 0), backlog=1024)
             self._watch(self._tcp, self._accept_agent)
 
@@ -101,11 +115,11 @@ class RankOutput(Collector):
     # ---- in the thread
 
     def _show(self, rank: int, is_error: bool, data: bytes) -> None:
-        self._last_seen = time.monotonic()
         text = self._take_piece(rank, is_error, data)
         if self._lines:
-            text = self._lines[is_error].feed(rank, text, self._last_seen)
+            text = self._lines[is_error].feed(rank, text, time.monotonic())
         self._write_stream[is_error](text)
+        self._last_seen = time.monotonic()  # after a reader that may be slow
 
     def _pause(self) -> float | None:
         dues = [lines.due for lines in self._lines or () if lines.due is not None]
@@ -117,7 +131,9 @@ class RankOutput(Collector):
 
     def _accept_agent(self) -> None:
         assert self._tcp
-        connection, _ = self._tcp.accept()
+        connection = accepted(self._tcp)
+        if connection is None:
+            return
         connection.settimeout(_GREETING_SECONDS)
         agent = _Agent(connection, self._token, self._show)
         self._agents.add(agent)

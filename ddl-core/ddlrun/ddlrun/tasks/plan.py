@@ -12,6 +12,11 @@ from ..placement.slots import Placement
 
 #: Where a supervisor finds what it is asked to do; rank_start.py starts it where this is set.
 VARIABLE = "DDLRUN_TF_TASKS"
+#: What users have to know before they start servers of TensorFlow.
+EXPOSED = (
+    "TensorFlow's servers ask for no password: whoever reaches their ports, on this host or by the network, "
+    "reads and writes files as you; see `Who can reach the servers` in docs/train/strategies.md"
+)
 WORKER, CHIEF, SERVER = "worker", "chief", "ps"
 # As ddlrun's own, without -grace.
 _GRACE_SECONDS = 1.0

@@ -5,7 +5,6 @@ import os
 import secrets
 import subprocess
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ...checks.remote_probe import answer_of
@@ -52,6 +51,8 @@ def gather(
     silent = []
     if hosts:
         source = Path(fetch.__file__).read_text()
+        from concurrent.futures import ThreadPoolExecutor  # brings logging with it
+
         with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
             answers = pool.map(lambda host: _from_host(host, environment, folder, source), hosts)
             for host, answer in zip(hosts, answers, strict=True):
