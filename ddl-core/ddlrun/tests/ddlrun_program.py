@@ -85,6 +85,13 @@ class Ddlrun:
     def __call__(self, *words: str, **more: str) -> Run:
         return self.finish(self.start(*words, **more))
 
+    def by_script(self, script: str, *words: str) -> Run:
+        """A run that a script of bash starts, as "$@"."""
+        child = rank_processes.start(
+            ["bash", "-c", script, "bash", *self.words, *words], self.environment(), folder=self.folder
+        )
+        return self.finish(child)
+
     def log(self) -> str:
         """Logs of all runs of this test."""
         return "".join(path.read_text() for path in sorted(self.folder.glob("DDLRUN.*/*/ddlrun.log")))

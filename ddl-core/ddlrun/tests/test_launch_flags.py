@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -213,16 +212,8 @@ def test_folders_that_cannot_be_used_are_named(ddlrun: Ddlrun) -> None:
     assert run.code == 1 and "does not take a folder with a colon" in run.err, run.err
     gone = ddlrun.folder / "gone"
     gone.mkdir()
-    script = f'cd {gone} && rmdir {gone} && exec "$@"'
-    ended = subprocess.run(
-        ["sh", "-c", script, "sh", *ddlrun.words, "-np", "1", "true"],
-        env=ddlrun.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 1 and "the current folder cannot be found" in ended.stderr, ended.stderr
+    run = ddlrun.by_script(f'cd {gone} && rmdir {gone} && exec "$@"', "-np", "1", "true")
+    assert run.code == 1 and "the current folder cannot be found" in run.err, run.err
     run = ddlrun("-np", "1", "-wdir", "/nowhere", "true")
     assert run.code == 1 and "the folder of -wdir: it does not exist" in run.err, run.err
 

@@ -253,18 +253,10 @@ def test_what_a_rank_leaves_behind_does_not_hold_the_job(ddlrun: Ddlrun) -> None
 def test_closed_streams(ddlrun: Ddlrun, closed: str) -> None:
     """The job runs to its end, and says by its code how that was."""
     script = f'"$@" {" ".join(f"{number}<&-" for number in closed)}'
-    words = [*ddlrun.words, "-np", "2", "sh", "-c", "echo out; echo err >&2; exit 3"]
-    ended = subprocess.run(
-        ["sh", "-c", script, "sh", *words],
-        env=ddlrun.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 3, ended.stderr
-    assert ended.stdout.count("out") == (0 if "1" in closed else 2)
-    assert ("Traceback" not in ended.stderr) and ("[ERROR DDL-2-13]" in ended.stderr) == ("2" not in closed)
+    run = ddlrun.by_script(script, "-np", "2", "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert run.code == 3, run.err
+    assert run.out.count("out") == (0 if "1" in closed else 2)
+    assert ("Traceback" not in run.err) and ("[ERROR DDL-2-13]" in run.err) == ("2" not in closed)
 
 
 @settings(max_examples=60)

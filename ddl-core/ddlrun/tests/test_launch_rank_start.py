@@ -119,16 +119,8 @@ def test_words_are_the_programs_own(ddlrun: Ddlrun) -> None:
 @pytest.mark.slow
 def test_exported_functions_reach_the_ranks(ddlrun: Ddlrun) -> None:
     script = 'greet() { echo hello $1; }; export -f greet; exec "$@"'
-    words = [*ddlrun.words, "-q", "-np", "2", "bash", "-c", "greet you"]
-    ended = subprocess.run(
-        ["bash", "-c", script, "bash", *words],
-        env=ddlrun.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 0 and ended.stdout == "hello you\nhello you\n", ended.stderr
+    run = ddlrun.by_script(script, "-q", "-np", "2", "bash", "-c", "greet you")
+    assert run.code == 0 and run.out == "hello you\nhello you\n", run.err
 
 
 @pytest.mark.slow
