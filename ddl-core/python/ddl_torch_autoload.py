@@ -24,7 +24,28 @@ _LAUNCHED = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
+def _describe_ranks(options: Any) -> None:
+    """Sets torch's variables, by which DDL starts without a launcher, from arguments of `init_process_group`.
+
+    The processes of `torch.multiprocessing.spawn` have no others.
+    """
+    if options.global_ranks_in_group or options.group_size == 1:
+        return
+    if any(name in os.environ for name in (*_LAUNCHED, "RANK", "WORLD_SIZE")):
+        return
+    if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+        # init_method="tcp://…"
+        store = options.store
+        while hasattr(store, "underlying_store"):
+            store = store.underlying_store
+        if not (hasattr(store, "host") and hasattr(store, "port")):
+            return
+        os.environ.update(MASTER_ADDR=store.host, MASTER_PORT=str(store.port))
+    os.environ.update(RANK=str(options.group_rank), WORLD_SIZE=str(options.group_size))
+
+
 def _create(options: Any, _backend_options: Any) -> Any:
+    _describe_ranks(options)
     from ddl.torch import _groups
 
     return _groups.create(options)

@@ -10,6 +10,9 @@ import struct
 import threading
 from collections.abc import Sequence
 
+_IPV6_INTERFACES = "/proc/net/if_inet6"
+# Of an address of IPv6 that no other host may use, or that is not settled.
+_GLOBAL_SCOPE, _DAD_FAILED, _TENTATIVE = 0x00, 0x08, 0x40
 _SIOCGIFADDR = 0x8915
 _SIOCGIFFLAGS = 0x8913
 _UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
@@ -18,17 +21,14 @@ TOKEN_BYTES = 16
 
 
 def own_addresses() -> list[str]:
-    """Addresses that others may reach this host by: that of its name first, then those of its interfaces.
-
-    IPv4, and no loopback, which is somebody else's on another host.
+    """Addresses that others may reach this host by: that of its name first, then those of its interfaces, of
+    IPv4 before IPv6. No loopback, which is somebody else's on another host, and no link-local ones.
     """
     resolved: list[str] = []
 
     def of_the_name() -> None:
         try:
-            for *_, address in socket.getaddrinfo(
-                socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM
-            ):
+            for *_, address in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM):
                 resolved.append(str(address[0]))
         except OSError:
             pass  # a name that nobody knows, as in many containers
@@ -46,8 +46,25 @@ def own_addresses() -> list[str]:
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of a network interface. Raises OSError where it has none."""
-    return socket.inet_ntoa(_ask(_SIOCGIFADDR, interface)[20:24])
+    """The address of a network interface, of IPv6 where it has none of IPv4. Raises OSError where it has
+    neither.
+    """
+    try:
+        return socket.inet_ntoa(_ask(_SIOCGIFADDR, interface)[20:24])
+    except OSError:
+        for address, name in _of_ipv6():
+            if name == interface:
+                return address
+        raise
+
+
+def create_server(address: str = "", backlog: int | None = None) -> socket.socket:
+    """A socket that listens at a free port: of this address, or of all of this host, IPv6 included."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    if not address and socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):  # IPv6 is switched off
+            return socket.create_server(("", 0), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+    return socket.create_server((address, 0), family=family, backlog=backlog)
 
 
 def _ask(request: int, interface: str) -> bytes:
@@ -61,7 +78,18 @@ def _of_interfaces() -> list[str]:
         with contextlib.suppress(OSError):  # without an address
             flags = struct.unpack_from("H", _ask(_SIOCGIFFLAGS, name), 16)[0]
             if flags & (_UP | _RUNNING) == _UP | _RUNNING and not flags & _LOOPBACK:
-                addresses.append(address_of(name))
+                addresses.append(socket.inet_ntoa(_ask(_SIOCGIFADDR, name)[20:24]))
+    return addresses + [address for address, _ in _of_ipv6()]
+
+
+def _of_ipv6() -> list[tuple[str, str]]:
+    """Addresses of IPv6 that other hosts may use, each with its interface; none without IPv6."""
+    addresses = []
+    with contextlib.suppress(OSError), open(_IPV6_INTERFACES) as listing:
+        for line in listing:
+            digits, _, _, scope, flags, name = line.split()
+            if int(scope, 16) == _GLOBAL_SCOPE and not int(flags, 16) & (_DAD_FAILED | _TENTATIVE):
+                addresses.append((socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)), name))
     return addresses
 
 
@@ -70,7 +98,7 @@ class Beacon:
 
     def __init__(self) -> None:
         self.token = secrets.token_bytes(TOKEN_BYTES)
-        self._listener = socket.create_server(("", 0), backlog=1024)
+        self._listener = create_server(backlog=1024)
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._answer, daemon=True).start()
 

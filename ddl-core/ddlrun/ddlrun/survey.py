@@ -25,6 +25,7 @@ from .hosts.host_list import Host, HostList
 from .hosts.schedulers import slurm
 from .placement import gpu_use, rank_range, slots
 from .placement.gpu_use import GpuUse
+from .rank_variables import OF_OPEN_MPI, mpi_settings
 from .report import host_report
 from .ssh import Ssh
 from .start import launchers
@@ -228,16 +229,20 @@ def check(options: Options, console: Console) -> int:
         report.failed.update(diagnostics.room(placed.counts, survey.facts))
         if gpu_use.of(options, survey.environment).needed:
             report.failed.update(gpu_checks.crowded(placed.counts, survey.facts))
+    settings = mpi_settings(os.environ)
     if options.json:
         names = [host.name for host in survey.hosts.hosts]
         data = {
             "origin": survey.hosts.origin,
             "seconds": round(report.seconds, 3),
+            "mpi_settings": settings,
             "hosts": host_report.as_data(names, report.facts, report.failed),
         }
         print(json.dumps(data, indent=1))
     else:
         print(_table(survey, report), flush=True)
+        if settings:
+            print(f"{OF_OPEN_MPI}, which all ranks get: {', '.join(settings)}", flush=True)
     if report.failed:
         raise Failures(report.failed)
     return 0

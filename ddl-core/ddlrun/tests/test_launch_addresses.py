@@ -63,6 +63,38 @@ def test_the_name_of_rank_0s_host_is_known_to_itself_alone(
     assert lines == [f"{rank} on h{rank + 1} by {REAL} sum 2" for rank in range(2)], run.stdout
 
 
+def test_hosts_with_ipv6_alone(torch_prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Ranks, output and input of a rank 0 elsewhere, DDL's and Gloo's process groups."""
+    reasons = missing_requirements()
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    folder = tmp_path_factory.mktemp("ipv6")
+    spec = ClusterSpec.even(3, shared=shared_folders(torch_prefix), life_seconds=300, ipv6=True)
+    ddlrun = Ddlrun(torch_prefix, ROOT, folder)
+    with Cluster(spec, folder / "state") as cluster:
+
+        def run(hosts: str, *program: str) -> list[str]:
+            words = [*ddlrun.words, "-q", "-timeout", "60", "-H", hosts, *program]
+            fed = ["sh", "-c", 'echo from here | "$@"', "sh", *words]
+            ended = cluster.run("h1", fed, timeout=100, env=ddlrun.variables)
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+            return sorted(ended.stdout.splitlines())
+
+        first = cluster.spec.address(0)
+        assert ":" in first
+        three = [f"{rank} on h{rank + 1} sum 3" for rank in range(3)]
+        assert run("h1:1,h2:1,h3:1", "python", str(PROGRAMS / "joined.py")) == three
+        assert run(f"{first},{cluster.spec.address(2)}", "hostname") == ["h1", "h3"]
+        assert run("h2:1,h3:1", "sh", "-c", "cat; hostname") == ["from here", "h2", "h3"]
+        by_ddl = [f"{rank} on h{rank + 1} by {first} sum 2" for rank in range(2)]
+        assert run("h1:1,h2:1", "python", str(PROGRAMS / "torch_rendezvous.py")) == by_ddl
+        gloo = (
+            "import torch, torch.distributed as dist; dist.init_process_group('gloo'); x = torch.ones(1); "
+            "dist.all_reduce(x); print(int(x)); dist.destroy_process_group()"
+        )
+        assert run("h1:1,h3:1", "python", "-c", gloo) == ["2", "2"]
+
+
 _LISTEN = (
     "import sys; sys.path.insert(0, sys.argv[1]); import addresses as a; b = a.Beacon(); "
     "print(','.join(a.own_addresses()), b.port, b.token.hex(), flush=True); input()"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -120,6 +121,43 @@ def test_which_networks_are_left_out() -> None:
     assert "NCCL_SOCKET_IFNAME" not in networks.variables(two, {"NCCL_SOCKET_IFNAME": "ib0"})
     assert networks.leading_interface(two["a"]) == "eth0"
     assert networks.leading_interface([docker]) is None
+
+
+STEPS = """
+import sys, time
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+if world.rank == 0:
+    assert sys.stdin.readline() == "from here\\n"
+for step in range(80):
+    assert world.allreduce(world.rank + step) == sum(range(world.size)) + step * world.size
+    time.sleep(0.1)
+print("right", world.rank, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on", ["h1:2", "h1:1,h2:1"])
+def test_junk_from_another_account(hosts: Cluster, ddlrun: Ddlrun, on: str) -> None:
+    """At every port that a job opens, on both hosts, while it starts and runs: it ends as if nothing were."""
+    words = [*ddlrun.words, "-q", "-timeout", "80", "-H", on, "python", "-c", STEPS]
+    fed = ["sh", "-c", 'echo from here | "$@"', "sh", *words]
+    job = subprocess.Popen(
+        hosts.command("h1", fed, env=ddlrun.variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    intruder = [sys.executable, "-I", str(PROGRAMS / "intruder.py"), "6"]
+    intruders = [
+        subprocess.Popen(hosts.command(host, intruder, user="root"), stdout=subprocess.PIPE, text=True)
+        for host in ("h1", "h2")
+    ]
+    said = [one.communicate(timeout=60)[0].split() for one in intruders]
+    out, err = job.communicate(timeout=90)
+    assert job.returncode == 0 and sorted(out.splitlines()) == ["right 0", "right 1"], out + err
+    assert all(account == "65534" for account, _ in said) and int(said[0][1]) >= 2, said
 
 
 # ---- the environment

@@ -368,15 +368,23 @@ def test_memory_of_a_container(tmp_path: Path) -> None:
         (tmp_path / path).write_text(text)
 
     machine = "MemTotal:  1000 kB\nMemAvailable:  800 kB\n"
-    assert probe.memory(tmp_path, "0::/", machine) == (1000 << 10, 800 << 10)
+    assert probe.memory(tmp_path, "0::/", machine, {}) == (1000 << 10, 800 << 10)
     put("fs/cgroup/job/memory.max", "614400\n")
     put("fs/cgroup/job/memory.current", "409600\n")
     put("fs/cgroup/job/memory.stat", "anon 1\ninactive_file 102400\nactive_file 5\n")
     put("fs/cgroup/job/task/memory.max", "max\n")
     put("fs/cgroup/job/task/memory.current", "1\n")
-    assert probe.memory(tmp_path, "0::/job/task", machine) == (600 << 10, 300 << 10)
+    assert probe.memory(tmp_path, "0::/job/task", machine, {}) == (600 << 10, 300 << 10)
     put("fs/cgroup/memory/lsf/memory.limit_in_bytes", "9223372036854771712\n")
     put("fs/cgroup/memory/lsf/1/memory.limit_in_bytes", "307200\n")
     put("fs/cgroup/memory/lsf/1/memory.usage_in_bytes", "409600\n")
-    assert probe.memory(tmp_path, "4:memory:/lsf/1", machine) == (300 << 10, 0)
-    assert probe.memory(tmp_path, "", "") == (None, None)
+    assert probe.memory(tmp_path, "4:memory:/lsf/1", machine, {}) == (300 << 10, 0)
+    assert probe.memory(tmp_path, "", "", {}) == (None, None)
+    slurm = {"SLURM_MEM_PER_NODE": "1"}
+    large = "MemTotal:  4000 kB\nMemAvailable:  3000 kB\n"
+    assert probe.memory(tmp_path, "", large, slurm) == (1 << 20, 1 << 20)
+    assert probe.memory(tmp_path, "", machine, slurm) == (1000 << 10, 800 << 10)
+    slurm = {"SLURM_MEM_PER_NODE": "0", "SLURM_MEM_PER_CPU": "1", "SLURM_CPUS_ON_NODE": "2"}
+    assert probe.memory(tmp_path, "", large, slurm) == (2 << 20, 2 << 20)
+    slurm = {"SLURM_MEM_PER_NODE": "0", "SLURM_CPUS_ON_NODE": "2"}  # all of it
+    assert probe.memory(tmp_path, "", large, slurm) == (4000 << 10, 3000 << 10)

@@ -340,3 +340,20 @@ def test_ranks_of_one_host_listen_at_no_port(ddlrun: Ddlrun) -> None:
     assert ddlrun("-q", "-np", "2", "python", "-c", LISTENS).lines == ["0 0", "1 0"]
     by_tcp = ddlrun("-q", "-np", "2", "-tcp", "python", "-c", LISTENS)
     assert by_tcp.lines and "0 0" not in by_tcp.lines, by_tcp.out + by_tcp.err
+
+
+def test_settings_of_another_mpi(ddlrun: Ddlrun, tmp_path: Path) -> None:
+    """They are named by -check, and where MPI does not start with them; one that only breaks mpirun works."""
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi/mca-params.conf").write_text("pml = nothing_has_this_name\n")
+    home = {"HOME": str(tmp_path), "OMPI_MCA_coll_hcoll_enable": "1"}
+    names = f"OMPI_MCA_coll_hcoll_enable=1, {tmp_path}/.openmpi/mca-params.conf"
+    checked = ddlrun("-check", **home)
+    assert f"settings of Open MPI from outside, which all ranks get: {names}" in checked.out, checked.out
+    assert json.loads(ddlrun("-check", "-json", **home).out)["mpi_settings"] == names.split(", ")
+    job = ddlrun("-q", "-np", "2", "python", "-c", "import ddl", **home)
+    assert job.code != 0
+    assert f"settings of Open MPI from outside, which may be for another one: {names}" in job.err, job.err
+    listed = {"OMPI_MCA_mca_base_env_list": "FIRST=1;SECOND;THIRD=a b"}
+    job = ddlrun("-q", "-np", "2", "bash", "-c", 'echo "$FIRST $THIRD"', **listed)
+    assert job.code == 0 and job.out == "1 a b\n" * 2, job.err

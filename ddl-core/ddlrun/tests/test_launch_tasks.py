@@ -119,7 +119,7 @@ def test_a_port_is_kept_and_can_be_listened_at() -> None:
 
 def test_the_address_of_an_interface() -> None:
     assert address_of("lo") == "127.0.0.1"
-    with pytest.raises(LaunchError, match=r"DDL-2-34\] the network interface none0 has no IPv4 address"):
+    with pytest.raises(LaunchError, match=r"DDL-2-34\] the network interface none0 has no address"):
         address_of("none0")
 
 

@@ -403,7 +403,8 @@ DDL_API int ddl_barrier(void);
  * Makes a group, whose collective calls ddl_call makes. Collective over its ranks alone; those who do not
  * come in time are named in an error. It waits for them as a call does: one whose process ends, or a rank of
  * the job that ends with an error, is DDL_ERR_PEER_LOST at once; one that does not answer is DDL_ERR_TIMEOUT
- * after -timeout, one that is late after timeout_s.
+ * after -timeout, one that is late after timeout_s. One that waits for this rank in a call of all ranks is
+ * DDL_ERR_MISMATCH within seconds, on all ranks, where each of the two has called DDL from one thread only.
  *
  * Calls in a group of some ranks have no place in the order that all ranks share: calls of several groups may
  * be under way at once, from several threads, and a failure in one leaves the others usable. A group of all
@@ -419,7 +420,7 @@ DDL_API int ddl_barrier(void);
  * @param timeout_s  in place of -patience for its calls and its making, in seconds; 0: as -patience
  * @param group      receives the group
  * @return DDL_ERR_STATE also where MPI was initialised without MPI_THREAD_MULTIPLE; DDL_ERR_TIMEOUT,
- *         DDL_ERR_PEER_LOST
+ *         DDL_ERR_PEER_LOST, DDL_ERR_MISMATCH
  */
 DDL_API int ddl_group_create(const int* ranks, size_t n, double timeout_s, DDL_Group* group);
 

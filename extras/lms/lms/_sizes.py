@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from ddlrun.checks import probe
+
 _UNITS = {
     "": 1,
     "B": 1,
@@ -44,8 +46,9 @@ def format_bytes(size: int) -> str:
 
 
 def machine_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of this machine's memory, or of what its container or job may have of it."""
+    total, _ = probe.memory()
+    return total or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def local_ranks() -> int:

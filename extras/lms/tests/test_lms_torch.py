@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,34 @@ CASES = (
 def test_cases(programs: Any) -> None:
     ended = programs.python(PROGRAMS / "torch_cases.py").ok()
     assert ended.out.splitlines() == [f"passed {case}" for case in CASES], ended.out + ended.err
+
+
+@pytest.fixture
+def memory_cgroup() -> Iterator[Path]:
+    """A cgroup for 1.2 GB of memory, of version 1 or 2."""
+    for root, limit in (("memory", "memory.limit_in_bytes"), ("", "memory.max")):
+        folder = Path("/sys/fs/cgroup", root, f"lms-test-{os.getpid()}")
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            (folder / limit).write_text("1200000000")
+        except OSError:
+            folder.rmdir()
+            continue
+        yield folder
+        folder.rmdir()
+        return
+    pytest.skip("no memory cgroup can be made here: run as root, with cgroups that are not read-only")
+
+
+def test_memory_of_a_container(programs: Any, memory_cgroup: Path) -> None:
+    inside = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+    program = [str(programs.prefix / "bin/python"), str(PROGRAMS / "host_memory.py")]
+    ended = programs.run("bash", "-c", inside, str(memory_cgroup), *program).ok()
+    assert 1_100_000_000 < int(ended.value("memory")) <= 1_200_000_000
+    assert "host_limit" in ended.value("refused"), ended.out
 
 
 NAMES = (

@@ -56,6 +56,8 @@ def _broadcast(ddl: Any, value: Any) -> Any:
 
 def run(ddl: Any, options: argparse.Namespace) -> int:
     """Workers on every rank, the master and the command on rank 0."""
+    from ddlrun.addresses import create_server
+
     limits = {"memory": options.memory, "limit": options.limit}
     address = _common_address(ddl)
     folder = Path(options.folder) / f"rank{ddl.rank()}" if options.folder else None
@@ -79,7 +81,7 @@ def run(ddl: Any, options: argparse.Namespace) -> int:
     token = secrets.token_bytes(_TOKEN_BYTES)
     lines: list[socket.socket] = []
     with (
-        socket.create_server((address, 0), backlog=1024) as listener,
+        create_server(address, backlog=1024) as listener,
         StandaloneCluster(
             options.workers, options.cores, folder=folder, address=address, **limits
         ) as cluster,

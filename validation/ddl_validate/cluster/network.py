@@ -69,7 +69,9 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
         port = f"port{index}"
         ip(fabric, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
         ip(fabric, "link", "set", port, "master", f"rack{host.rack}", "up")
-        ip(pid, "addr", "add", f"{spec.address(index)}/{spec.prefix_length}", "dev", "eth0")
+        address = f"{spec.address(index)}/{spec.prefix_length}"
+        # nobody else could have it
+        ip(pid, "addr", "add", address, "dev", "eth0", *(["nodad"] if spec.ipv6 else []))
         ip(pid, "link", "set", "eth0", "up")
         rate = host.link_rate or spec.link_rate
         _shape(fabric, port, rate)

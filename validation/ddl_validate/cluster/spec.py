@@ -11,7 +11,7 @@ from .errors import ClusterError
 _RATE = re.compile(r"([1-9][0-9]*)(kbit|mbit|gbit)")
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
-_SUBNET = ipaddress.ip_network("10.77.0.0/16")
+_IPV4, _IPV6 = ipaddress.ip_network("10.77.0.0/16"), ipaddress.ip_network("fd77::/64")
 MAX_HOSTS = 250
 
 
@@ -79,6 +79,7 @@ class ClusterSpec:
     user: the account that commands run as.
     life_seconds: the cluster ends by itself after this time, whatever happened to its owner.
     absent: names that resolve to an address at which nothing answers.
+    ipv6: hosts have addresses of IPv6 alone.
     """
 
     hosts: tuple[HostSpec, ...]
@@ -90,6 +91,7 @@ class ClusterSpec:
     life_seconds: int = 1800
     absent: tuple[str, ...] = ()
     uplink_rates: tuple[tuple[int, str], ...] = ()
+    ipv6: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.hosts) <= MAX_HOSTS:
@@ -134,16 +136,16 @@ class ClusterSpec:
 
     def address(self, index: int) -> str:
         """Address of the host with this index; absent names follow the hosts."""
-        return str(_SUBNET[256 + index])
+        return str((_IPV6 if self.ipv6 else _IPV4)[256 + index])
 
     @property
     def prefix_length(self) -> int:
-        return _SUBNET.prefixlen
+        return (_IPV6 if self.ipv6 else _IPV4).prefixlen
 
     def etc_hosts(self) -> str:
         names = [host.name for host in self.hosts] + list(self.absent)
         lines = [f"{self.address(index)} {name}" for index, name in enumerate(names)]
-        return "\n".join(["127.0.0.1 localhost", *lines, ""])
+        return "\n".join(["127.0.0.1 localhost", "::1 localhost", *lines, ""])
 
     def hostfile(self) -> str:
         """The hosts in Open MPI's form."""

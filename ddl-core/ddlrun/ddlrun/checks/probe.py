@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,22 @@ def quota(sysfs: Path = _SYS, memberships: str | None = None) -> float | None:
     return min(quotas, default=None)
 
 
+def _memory_of_slurm(environment: Mapping[str, str]) -> int | None:
+    """Bytes of memory that Slurm's job may have on a node; None where it sets no limit. It may end a job that
+    takes more, also where no cgroup keeps it from that.
+    """
+    megabytes = _number(environment.get("SLURM_MEM_PER_NODE", ""))
+    if not megabytes:
+        per_cpu, cpus = (environment.get(f"SLURM_{name}", "") for name in ("MEM_PER_CPU", "CPUS_ON_NODE"))
+        megabytes = (_number(per_cpu) or 0) * (_number(cpus) or 0)
+    return megabytes << 20 if megabytes else None
+
+
 def memory(
-    sysfs: Path = _SYS, memberships: str | None = None, meminfo: str | None = None
+    sysfs: Path = _SYS,
+    memberships: str | None = None,
+    meminfo: str | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[int | None, int | None]:
     """Bytes of memory that the container or job may have, and those of them that are free: what the kernel
     can give, and what the limits leave. None where that is not told. meminfo: what /proc/meminfo says.
@@ -129,6 +144,10 @@ def memory(
         if used is not None:
             remaining = max(0, limit - used + (int(files[1]) if files else 0))
             free = remaining if free is None else min(free, remaining)
+    of_slurm = _memory_of_slurm(environment)
+    if of_slurm is not None:
+        total = of_slurm if total is None else min(total, of_slurm)
+        free = free if free is None else min(free, total)
     return total, free
 
 

@@ -3,25 +3,16 @@
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from ..errors import Code, LaunchError
 from ..placement.slots import Placement
+from ..rank_variables import OF_OPEN_MPI, mpi_settings
 from ..start.launcher_messages import LauncherMessages
 from ..tasks.plan import Task
 from .output import Tails
 
 _MPI_INIT = re.compile(r"\bMPI_Init|mpi_init|before MPI_INIT|mca_base_framework_open")
-_SETTING = re.compile(r"(OMPI|PRTE|PMIX)_MCA_")
-
-
-def mpi_settings(environment: Mapping[str, str]) -> list[str]:
-    """The user's settings of Open MPI: variables, and files in the home folder."""
-    settings = [f"{name}={value}" for name, value in sorted(environment.items()) if _SETTING.match(name)]
-    home = Path(environment.get("HOME") or "/")
-    files = [home / f".{name}/mca-params.conf" for name in ("openmpi", "prte", "pmix")]
-    return settings + [str(path) for path in files if path.is_file()]
 
 
 def is_loss(messages: LauncherMessages, restarted_in_place: bool = False) -> bool:
@@ -60,6 +51,12 @@ def _manner(state: str, code: int) -> str:
     return f"failed ({state.lower()}, code {code})"
 
 
+def _foreign_settings() -> list[str]:
+    """The user's settings of Open MPI, as what may be to blame; empty where there are none."""
+    settings = mpi_settings(os.environ)
+    return [f"{OF_OPEN_MPI}, which may be for another one: {', '.join(settings)}"] if settings else []
+
+
 def explain(
     code: int,
     messages: LauncherMessages,
@@ -89,7 +86,7 @@ def explain(
             Code.LAUNCHER,
             f"{messages.launcher} ended with code {code} before the job was over",
             f"starting on {', '.join(list(placement.counts)[:8])}",
-            messages.hint or f"its own words are above and in {log_path}",
+            "; ".join([messages.hint or f"its own words are above and in {log_path}", *_foreign_settings()]),
             exit_code=exit_code,
         )
     if not death.is_rank:
@@ -101,9 +98,8 @@ def explain(
             f"see whether host {lost} is up, reachable, and has memory left",
         )
     lines = tails.of(death.number)
-    foreign = mpi_settings(os.environ) if any(_MPI_INIT.search(line) for line in lines) else []
-    if foreign:
-        lines += [f"settings of Open MPI from outside, which may be for another one: {', '.join(foreign)}"]
+    if any(_MPI_INIT.search(line) for line in lines):
+        lines += _foreign_settings()
     quoted = "its last lines:" + "".join(f"\n  | {line}" for line in lines) if lines else "it wrote nothing"
     task = next((f" ({task})" for task in tasks if task.rank == death.number), "")
     return LaunchError(

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 
-from ..addresses import own_addresses
+from ..addresses import create_server, own_addresses
 from ..output_collector import FRAME, PIECE, TOKEN_BYTES, Collector, accepted
 
 _GREETING_SECONDS = 5.0
@@ -102,7 +102,7 @@ class RankOutput(Collector):
         self._tcp: socket.socket | None = None
         if hosts:
             _allow_files(hosts)
-            self._tcp = socket.create_server(("", 0), backlog=1024)
+            self._tcp = create_server(backlog=1024)
             self._watch(self._tcp, self._accept_agent)
 
     @property

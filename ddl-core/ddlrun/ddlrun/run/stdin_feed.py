@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 
-from ..start.scheduler_shell import own_addresses
+from ..addresses import create_server, own_addresses
 from ..start.stdin_of_rank_0 import TOKEN_BYTES
 
 _GREETING_SECONDS = 5.0
@@ -24,7 +24,7 @@ class StdinFeed:
 
     def __init__(self) -> None:
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._listener = socket.create_server(("", 0))
+        self._listener = create_server()
         self._connection: socket.socket | None = None
         self._closed, self._close = os.pipe()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -33,7 +33,7 @@ class StdinFeed:
     def way(self) -> str:
         """What rank 0 has to know."""
         port = self._listener.getsockname()[1]
-        return " ".join([",".join(own_addresses()), str(port), self._token.hex()])
+        return " ".join([",".join([*own_addresses(), "127.0.0.1"]), str(port), self._token.hex()])
 
     def __enter__(self) -> "StdinFeed":
         self._thread.start()

@@ -87,6 +87,13 @@ def job_environment(
             # mpirun would ask for srun, as it sees a job of Slurm around; but the image has none, and a step
             # is of one component of a heterogeneous job.
             variables.setdefault("PRTE_MCA_plm", "ssh")
+    # mpirun would look for the values in its own environment, and fail where one is missing. Ranks get all
+    # variables by ddlrun.
+    listed = variables.pop("OMPI_MCA_mca_base_env_list", "")
+    for text in listed.split(variables.pop("OMPI_MCA_mca_base_env_list_delimiter", "") or ";"):
+        name, equals, value = text.partition("=")
+        if equals and _VARIABLE.fullmatch(name):
+            variables[name] = value
     if os.geteuid() == 0:
         for name in _ROOT:
             variables[name] = variables[f"{name}_CONFIRM"] = "1"

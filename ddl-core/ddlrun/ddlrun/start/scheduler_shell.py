@@ -23,13 +23,15 @@ _GREETING_SECONDS = 5.0
 _POLL_SECONDS = 0.1
 
 
-def own_addresses() -> list[str]:
-    """The addresses of this host. The module is loaded from its file, without the rest of the package."""
+def listen() -> tuple[socket.socket, str]:
+    """A socket that listens, and the addresses of this host with its port, for the other end's words."""
+    # The module is loaded from its file, without the rest of the package.
     spec = importlib.util.spec_from_file_location("addresses", Path(__file__).parents[1] / "addresses.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return [*module.own_addresses(), "127.0.0.1"]
+    listener = module.create_server()
+    return listener, f"{','.join([*module.own_addresses(), '127.0.0.1'])} {listener.getsockname()[1]}"
 
 
 def _there(digits: str, addresses: str = "", port: str = "", token: str = "") -> int:
@@ -82,8 +84,9 @@ def _send_input(connection: socket.socket) -> None:
 def _connected(shell: str, host: str, command: list[str]) -> int:
     """Run a command on another host, with input and output through a connection back; its code."""
     token = secrets.token_bytes(_TOKEN_BYTES)
-    with socket.create_server(("", 0)) as listener:
-        way = [",".join(own_addresses()), str(listener.getsockname()[1]), token.hex()]
+    listener, contact = listen()
+    with listener:
+        way = [*contact.split(), token.hex()]
         child = subprocess.Popen([shell, host, *command, *way], stdin=subprocess.DEVNULL)
         connection = _accepted(listener, child, token)
     if connection is None:

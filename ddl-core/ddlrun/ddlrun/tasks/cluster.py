@@ -65,16 +65,21 @@ def taken_port() -> socket.socket:
 
 
 def address_of(interface: str) -> str:
-    """The IPv4 address of a network interface. Raises LaunchError where it has none."""
+    """The address of a network interface. Raises LaunchError where it has none."""
     try:
         return addresses.address_of(interface)
     except OSError as error:
         raise LaunchError(
             Code.CLUSTER,
-            f"the network interface {interface} has no IPv4 address: {error.strerror}",
+            f"the network interface {interface} has no address: {error.strerror}",
             f"on host {socket.gethostname()}",
             "name another one by -interface, or none",
         ) from None
+
+
+def in_brackets(address: str) -> str:
+    """An address as it stands before a colon and a port."""
+    return f"[{address}]" if ":" in address else address
 
 
 def place(request: ClusterRequest, comm: Any) -> Place:
@@ -105,7 +110,7 @@ def own_tasks(request: ClusterRequest, location: Place, comm: Any) -> list[Own]:
         named += [(SERVER, index) for index in servers if host_of_server(index, hosts) == location.host]
     ports = [taken_port() for _ in named]
     endpoints = [
-        (kind, index, f"{location.address}:{port.getsockname()[1]}")
+        (kind, index, f"{in_brackets(location.address)}:{port.getsockname()[1]}")
         for (kind, index), port in zip(named, ports, strict=True)
     ]
     cluster = _cluster([task for tasks in comm.allgather(endpoints) for task in tasks])

@@ -32,6 +32,38 @@ std::size_t index_in(const std::vector<int>& ranks, int rank) {
 
 }  // namespace
 
+const char* name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllreduce:
+      return "allreduce";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kPlainAllreduce:
+      return "allreduce_plain";
+    case CallKind::kFinalize:
+      return "finalize";
+    case CallKind::kReduce:
+      return "reduce";
+    case CallKind::kReduceScatter:
+      return "reduce_scatter";
+    case CallKind::kAllGather:
+      return "all_gather";
+    case CallKind::kAllToAll:
+      return "all_to_all";
+    case CallKind::kSchedule:
+      return "schedule";
+    case CallKind::kAllToAllv:
+      return "all_to_all_v";
+    case CallKind::kRefused:
+      return "refused";
+    case CallKind::kForm:
+      return "form";
+  }
+  return "unknown";
+}
+
 std::string describe_call(const CallHeader& header) {
   const std::string name = header.name_hash != 0 ? "name '" + std::string(header.name) + "'" : "";
   const auto type = static_cast<DDL_Type>(header.type);
@@ -72,6 +104,8 @@ std::string describe_call(const CallHeader& header) {
       return "finalize";
     case CallKind::kRefused:
       return "a function of DDL that refused the call (" + std::string(header.name) + ")";
+    case CallKind::kForm:
+      return "the making of a group";
   }
   return "an unknown call";
 }

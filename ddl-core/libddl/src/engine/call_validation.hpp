@@ -19,6 +19,9 @@
 
 namespace ddl {
 
+/// "allreduce", "all_to_all_v"
+const char* name_of(CallKind kind);
+
 /// "allreduce of 12 float32 elements (op sum, name 'grads')".
 std::string describe_call(const CallHeader& header);
 

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "engine/call_validation.hpp"
+#include "engine/callers.hpp"
 #include "engine/flight_recorder.hpp"
 #include "support/stopwatch.hpp"
 
@@ -21,6 +22,9 @@ using std::chrono::milliseconds;
 /// To finish an earlier call than the one that failed: it lacks nothing but this rank's attention, unless
 /// what it waits for was lost with a rank.
 constexpr milliseconds kEarlierCallGrace{1000};
+
+/// A caller that waits for longer is seen as blocked.
+constexpr double kBlocked_s = 1;
 
 /// Named in a text; the others are counted.
 constexpr std::size_t kNamed = 16;
@@ -78,6 +82,7 @@ FailureDetector::~FailureDetector() {
 
 void FailureDetector::begin_call(std::uint64_t sequence, std::function<std::string()> description,
                                  double scale, std::optional<double> patience_s) {
+  if (blocked_) note_blocked(0);
   sequence_ = sequence;
   call_ = std::move(description);
   awaited_.clear();
@@ -101,6 +106,7 @@ void FailureDetector::watch(Clock::time_point since) {
   if (now - last_peer_check_ > milliseconds(50)) {
     last_peer_check_ = now;
     look_for_ended_peers();
+    if (!blocked_ && seconds_since(since) > kBlocked_s && Callers::only_this()) note_blocked(sequence_);
   }
   investigate(since);
 }
@@ -132,7 +138,26 @@ std::shared_ptr<const ProcessHandle> FailureDetector::process_of(int rank) const
   return nullptr;
 }
 
+std::uint64_t FailureDetector::arrived() const {
+  return segment_.cell(inquiry_.self()).arrived.load(std::memory_order_acquire);
+}
+
+void FailureDetector::note_forming(bool begins) {
+  std::atomic<std::uint64_t>& forming = segment_.cell(inquiry_.self()).forming;
+  if (begins) {
+    forming.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    forming.fetch_sub(1, std::memory_order_relaxed);
+  }
+}
+
+void FailureDetector::note_blocked(std::uint64_t sequence) {
+  blocked_ = sequence != 0;
+  segment_.cell(inquiry_.self()).blocked.store(sequence, std::memory_order_relaxed);
+}
+
 void FailureDetector::adopt(const FailureRecord& record) {
+  note_blocked(0);
   failure_ = Error::received(static_cast<DDL_Status>(record.code & 0xff), record.text);
   all_alive_ = (record.code & 0x100) == 0;
   inquiry_.flush();
@@ -143,6 +168,7 @@ void FailureDetector::fail(const Error& error, bool all_alive) {
   inquiry_.spread(error, all_alive, sequence_);
   const FailureRecord& record = segment_.failure();
   if (record.state.load(std::memory_order_acquire) == FailureRecord::kReady) adopt(record);
+  note_blocked(0);
   failure_ = error;
   all_alive_ = all_alive;
   throw *failure_;
@@ -150,8 +176,7 @@ void FailureDetector::fail(const Error& error, bool all_alive) {
 
 void FailureDetector::announce(const Error& error, bool all_alive, bool in_call) {
   // A call that this rank has done its part of may be finished by the others.
-  const std::uint64_t arrived = segment_.cell(inquiry_.self()).arrived.load(std::memory_order_acquire);
-  inquiry_.spread(error, all_alive, in_call ? arrived : arrived + 1);
+  inquiry_.spread(error, all_alive, in_call ? arrived() : arrived() + 1);
 }
 
 void FailureDetector::look_for_ended_peers() {
@@ -256,6 +281,7 @@ void FailureDetector::warn(const Verdict& verdict, double waited) {
 
 std::string FailureDetector::last_call_of(const AbsentRank& absent) const {
   if (absent.alive == AbsentRank::kHeldUp) return " (its GPU's stream has not come to the call)";
+  if (absent.alive == AbsentRank::kForms) return " (it makes a group)";
   if (absent.arrived == 0) return absent.alive != 0 ? " (it has made no call yet)" : "";
   const CallHeader& own = segment_.cell(inquiry_.self()).headers[absent.arrived % kHeaderSlots];
   // Ranks make the same calls, and this one's header of the call may still be there.

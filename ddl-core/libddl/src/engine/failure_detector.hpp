@@ -71,6 +71,10 @@ class FailureDetector {
   std::optional<Error> known_end() const;
   /// Null where it cannot be seen from here.
   std::shared_ptr<const ProcessHandle> process_of(int rank) const;
+  /// Number of the last call that this rank came to.
+  std::uint64_t arrived() const;
+  /// A thread of this rank begins, or ends, to wait for the ranks of a group.
+  void note_forming(bool begins);
   /// Whether ranks answer at any time.
   bool asks() const { return liveness_.has_value(); }
   Inquiry& inquiry() { return inquiry_; }
@@ -88,6 +92,7 @@ class FailureDetector {
   };
 
   [[noreturn]] void adopt(const FailureRecord& record);
+  void note_blocked(std::uint64_t sequence);
   void look_for_ended_peers();
   void investigate(Clock::time_point since);
   void judge(const Verdict& verdict, double waited);
@@ -118,6 +123,7 @@ class FailureDetector {
   std::optional<Clock::time_point> told_early_;  ///< of the failure of a later call
   std::optional<Error> failure_;
   bool all_alive_ = true;
+  bool blocked_ = false;  ///< as this rank's cell says
 };
 
 }  // namespace ddl

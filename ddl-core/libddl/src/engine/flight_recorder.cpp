@@ -41,36 +41,6 @@ extern "C" void on_sigterm(int number) {
   raise(number);
 }
 
-const char* name_of(CallKind kind) {
-  switch (kind) {
-    case CallKind::kAllreduce:
-      return "allreduce";
-    case CallKind::kBroadcast:
-      return "broadcast";
-    case CallKind::kBarrier:
-      return "barrier";
-    case CallKind::kPlainAllreduce:
-      return "allreduce_plain";
-    case CallKind::kFinalize:
-      return "finalize";
-    case CallKind::kReduce:
-      return "reduce";
-    case CallKind::kReduceScatter:
-      return "reduce_scatter";
-    case CallKind::kAllGather:
-      return "all_gather";
-    case CallKind::kAllToAll:
-      return "all_to_all";
-    case CallKind::kSchedule:
-      return "schedule";
-    case CallKind::kAllToAllv:
-      return "all_to_all_v";
-    case CallKind::kRefused:
-      return "refused";
-  }
-  return "unknown";
-}
-
 /// "0-3,6"
 std::string ranges(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -179,6 +149,21 @@ void FlightRecorder::remove_communicator(std::uint64_t communicator) {
   if (found != communicators_.end()) found->second.gone = true;
 }
 
+std::uint64_t FlightRecorder::begin_forming(std::vector<int> ranks) {
+  CallHeader header;
+  header.kind = CallKind::kForm;
+  header.buffers = 1;
+  const std::lock_guard lock(mutex_);
+  forget_communicators();
+  Communicator forming;
+  forming.ranks = ranges(std::move(ranks));
+  const auto before = instances_.find(forming.ranks);
+  forming.instance = before == instances_.end() ? 1 : before->second + 1;
+  forming.gone = true;  // nobody takes it away: it stays as long as its call
+  communicators_.emplace(++last_communicator_, std::move(forming));
+  return begin_locked(last_communicator_, header, Clock::now());
+}
+
 void FlightRecorder::forget_communicators() {
   std::erase_if(communicators_, [this](const auto& entry) {
     return entry.second.gone && std::none_of(calls_.begin(), calls_.end(), [&](const Call& call) {
@@ -190,6 +175,11 @@ void FlightRecorder::forget_communicators() {
 std::uint64_t FlightRecorder::begin(std::uint64_t communicator, const CallHeader& header,
                                     Clock::time_point now) {
   const std::lock_guard lock(mutex_);
+  return begin_locked(communicator, header, now);
+}
+
+std::uint64_t FlightRecorder::begin_locked(std::uint64_t communicator, const CallHeader& header,
+                                           Clock::time_point now) {
   Call& call = calls_[++last_ % kCalls];
   call.number = last_;
   call.communicator = communicator;

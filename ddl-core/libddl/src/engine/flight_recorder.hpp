@@ -45,6 +45,9 @@ class FlightRecorder {
   /// @param ranks  of MPI_COMM_WORLD, in any order. @return a number for begin()
   std::uint64_t add_communicator(std::vector<int> ranks);
   void remove_communicator(std::uint64_t communicator);
+  /// Begins the making of one, call 0 of the communicator that is added next of these ranks.
+  /// @return a number for end()
+  std::uint64_t begin_forming(std::vector<int> ranks);
 
   /// @return a number for end()
   std::uint64_t begin(std::uint64_t communicator, const CallHeader& header, Clock::time_point now);
@@ -79,6 +82,7 @@ class FlightRecorder {
     bool gone = false;
   };
 
+  std::uint64_t begin_locked(std::uint64_t communicator, const CallHeader& header, Clock::time_point now);
   std::string to_json(const std::string& reason) const;
   void forget_communicators();
   void watch_termination();

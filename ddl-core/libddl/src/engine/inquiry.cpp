@@ -21,8 +21,8 @@ enum Tag {
   kTagQuery = 3,
   kTagStatuses = 4,
   kTagVerdict = 5,
-  kTagRoll = 6,    ///< whom need nobody wait for?
-  kTagGivenUp = 7  ///< these
+  kTagRoll = 6,   ///< who may be waited for in vain?
+  kTagAbsent = 7  ///< these
 };
 
 /// Eager messages leave from within MPI calls: they get the chance for so long before the caller perhaps
@@ -159,12 +159,16 @@ std::vector<AbsentRank> Inquiry::local_statuses() const {
     const std::uint64_t arrived = cell.arrived.load(std::memory_order_acquire);
     const bool held_up = arrived > 0 && cell.held_up.load(std::memory_order_relaxed) == arrived;
     const bool ends = cell.finalizing.load(std::memory_order_acquire) != 0;
+    const bool forms = cell.forming.load(std::memory_order_relaxed) != 0;
+    const bool blocked = arrived > 0 && cell.blocked.load(std::memory_order_relaxed) == arrived;
     statuses.push_back({hosts_[host_][i],
                         !alive(i) ? AbsentRank::kNoAnswer
                         : ends    ? AbsentRank::kEnds
                         : held_up ? AbsentRank::kHeldUp
+                        : forms   ? AbsentRank::kForms
+                        : blocked ? AbsentRank::kBlocked
                                   : AbsentRank::kAnswers,
-                        arrived});
+                        arrived, cell.headers[arrived % kHeaderSlots].kind});
   }
   return statuses;
 }
@@ -212,9 +216,9 @@ std::optional<Verdict> Inquiry::take_verdict() {
   return std::exchange(verdict_, std::nullopt);
 }
 
-std::optional<std::vector<AbsentRank>> Inquiry::given_up(Clock::time_point since) {
+std::optional<std::vector<AbsentRank>> Inquiry::call_roll(Clock::time_point since) {
   const std::lock_guard lock(mutex_);
-  if (roll_ && roll_->asked >= since) return roll_->given_up;
+  if (roll_ && roll_->asked >= since) return roll_->absent;
   const auto now = Clock::now();
   if (roll_asked_ && duration<double>(now - *roll_asked_).count() > limit_s()) {
     // It has not answered until now.
@@ -225,7 +229,7 @@ std::optional<std::vector<AbsentRank>> Inquiry::given_up(Clock::time_point since
     if (hosts_.size() == 1) {
       std::map<int, AbsentRank> ranks;
       for (const AbsentRank& status : local_statuses()) ranks.emplace(status.rank, status);
-      take_roll(given_up_of(ranks));
+      take_roll(absent_of(ranks));
     } else if (leads()) {
       round().rolls.insert(rank_);
     } else {
@@ -233,32 +237,33 @@ std::optional<std::vector<AbsentRank>> Inquiry::given_up(Clock::time_point since
     }
   }
   if (!roll_ || roll_->asked < since) return std::nullopt;
-  return roll_->given_up;
+  return roll_->absent;
 }
 
-void Inquiry::take_roll(std::vector<AbsentRank> given_up) {
+void Inquiry::take_roll(std::vector<AbsentRank> absent) {
   if (!roll_asked_) return;
-  roll_ = Roll{*roll_asked_, std::move(given_up)};
+  roll_ = Roll{*roll_asked_, std::move(absent)};
   roll_asked_.reset();
 }
 
-std::vector<AbsentRank> Inquiry::given_up_of(const std::map<int, AbsentRank>& ranks) {
-  std::vector<AbsentRank> given_up;
+std::vector<AbsentRank> Inquiry::absent_of(const std::map<int, AbsentRank>& ranks) {
+  std::vector<AbsentRank> absent;
   for (const auto& [rank, status] : ranks) {
-    if (status.alive == AbsentRank::kNoAnswer || status.alive == AbsentRank::kEnds)
-      given_up.push_back(status);
+    if (status.alive == AbsentRank::kNoAnswer || status.alive == AbsentRank::kEnds ||
+        status.alive == AbsentRank::kBlocked)
+      absent.push_back(status);
   }
-  return given_up;
+  return absent;
 }
 
-void Inquiry::answer_roll(int from, const std::vector<AbsentRank>& given_up) {
+void Inquiry::answer_roll(int from, const std::vector<AbsentRank>& absent) {
   if (from == rank_) {
-    take_roll(given_up);
+    take_roll(absent);
     return;
   }
   std::vector<char> message;
-  append(message, given_up);
-  send(from, kTagGivenUp, std::move(message));
+  append(message, absent);
+  send(from, kTagAbsent, std::move(message));
 }
 
 Inquiry::Round& Inquiry::round() {
@@ -323,8 +328,8 @@ void Inquiry::finish_round() {
     append(message, verdict.absent);
     send(rank, kTagVerdict, std::move(message));
   }
-  const std::vector<AbsentRank> given_up = given_up_of(round_->ranks);
-  for (const int rank : round_->rolls) answer_roll(rank, given_up);
+  const std::vector<AbsentRank> absent = absent_of(round_->ranks);
+  for (const int rank : round_->rolls) answer_roll(rank, absent);
   round_.reset();
 }
 
@@ -405,7 +410,7 @@ void Inquiry::read(int source, int tag, std::vector<char> message) {
     case kTagRoll:
       round().rolls.insert(source);
       return;
-    case kTagGivenUp:
+    case kTagAbsent:
       take_roll(ranks_in(message, 0));
       return;
     default:

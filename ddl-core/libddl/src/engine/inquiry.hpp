@@ -26,9 +26,13 @@ struct AbsentRank {
   static constexpr std::int32_t kEnds = 1;     ///< it answers, but makes no further call: it finalizes
   static constexpr std::int32_t kAnswers = 2;  ///< its process lives: it is late
   static constexpr std::int32_t kHeldUp = 3;   ///< it is in the call, but its GPU has not come to it
+  static constexpr std::int32_t kForms = 4;    ///< it waits for the ranks of a group, beside the calls
+  static constexpr std::int32_t kBlocked = 5;  ///< it makes no other call until the one it came to is over
   std::int32_t rank;
-  std::int32_t alive;     ///< in the order in which they matter: kNoAnswer, kEnds, …
-  std::uint64_t arrived;  ///< number of the last call that it came to
+  std::int32_t alive;                  ///< in the order in which they matter: kNoAnswer, kEnds, …
+  std::uint64_t arrived;               ///< number of the last call that it came to
+  CallKind kind = CallKind::kBarrier;  ///< of that call
+  std::int32_t reserved = 0;
 };
 
 /// What was found out about the ranks of a call.
@@ -74,9 +78,9 @@ class Inquiry {
   /// Asks who is absent from a call. The verdict comes by serve(), if rank 0 lives.
   void ask(std::uint64_t sequence);
   std::optional<Verdict> take_verdict();
-  /// The ranks that nobody need wait for, as found out after `since`: kNoAnswer or kEnds. Asks for them where
-  /// nobody has. To be called again until it says something. Beside calls, from any thread.
-  std::optional<std::vector<AbsentRank>> given_up(Clock::time_point since);
+  /// The ranks that may be waited for in vain, as found out after `since`: kNoAnswer, kEnds or kBlocked. Asks
+  /// for them where nobody has. To be called again until it says something. Beside calls, from any thread.
+  std::optional<std::vector<AbsentRank>> call_roll(Clock::time_point since);
   double grace_s() const { return grace_s_; }
   /// How long a verdict may take.
   double limit_s() const { return 4 * grace_s_; }
@@ -107,11 +111,11 @@ class Inquiry {
     std::vector<char> answered;            ///< by host
     std::map<int, AbsentRank> ranks;       ///< by rank: what the hosts have told of each
     std::map<int, std::uint64_t> waiting;  ///< who wants a verdict of which call
-    std::set<int> rolls;                   ///< who wants to know whom nobody need wait for
+    std::set<int> rolls;                   ///< who has called the roll
   };
   struct Roll {
     Clock::time_point asked;
-    std::vector<AbsentRank> given_up;
+    std::vector<AbsentRank> absent;
   };
 
   bool leads() const { return rank_ == hosts_.front().front(); }
@@ -127,9 +131,9 @@ class Inquiry {
   std::vector<AbsentRank> local_statuses() const;
   void go_on_with_round();
   void finish_round();
-  void answer_roll(int from, const std::vector<AbsentRank>& given_up);
-  void take_roll(std::vector<AbsentRank> given_up);
-  static std::vector<AbsentRank> given_up_of(const std::map<int, AbsentRank>& ranks);
+  void answer_roll(int from, const std::vector<AbsentRank>& absent);
+  void take_roll(std::vector<AbsentRank> absent);
+  static std::vector<AbsentRank> absent_of(const std::map<int, AbsentRank>& ranks);
   static Verdict judge(const std::map<int, AbsentRank>& ranks, std::uint64_t sequence);
   bool record(const std::vector<char>& failure);
   /// Passes a failure on that this host knows first of.

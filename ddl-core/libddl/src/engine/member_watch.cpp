@@ -6,6 +6,8 @@
 #include <ctime>
 #include <utility>
 
+#include "engine/call_validation.hpp"
+#include "engine/callers.hpp"
 #include "support/number.hpp"
 #include "support/stopwatch.hpp"
 
@@ -13,24 +15,47 @@ namespace ddl {
 namespace {
 
 constexpr std::chrono::milliseconds kBetweenLooks{50};
+/// The first look for members that wait in another call; the next ones after twice the time each.
+constexpr double kFirstRoll_s = 2;
+
+/// "5 of all ranks (broadcast)"
+std::string call_of(const AbsentRank& absent) {
+  return std::to_string(absent.arrived) + " of all ranks (" + name_of(absent.kind) + ")";
+}
+
+bool gone(const AbsentRank& absent) {
+  return absent.alive == AbsentRank::kNoAnswer || absent.alive == AbsentRank::kEnds;
+}
 
 }  // namespace
 
 MemberWatch::MemberWatch(Communicator& world, const std::vector<int>& ranks, std::string where,
-                         double limit_s)
+                         double limit_s, std::function<bool()> idle)
     : world_(world),
       detector_(world.detector()),
       where_(std::move(where)),
       limit_s_(limit_s),
       next_question_s_(std::min(world.limits().timeout_s, limit_s)),
+      next_roll_s_(kFirstRoll_s),
+      idle_(std::move(idle)),
       waits_([this] { look(); }) {
   if (detector_ == nullptr) return;
+  detector_->note_forming(true);
   for (const int rank : ranks) {
     if (rank != world.rank()) members_.push_back({rank, detector_->process_of(rank)});
   }
 }
 
+MemberWatch::~MemberWatch() {
+  if (detector_ != nullptr) detector_->note_forming(false);
+}
+
 double MemberWatch::waited() const { return seconds_since(began_); }
+
+bool MemberWatch::is_member(const AbsentRank& absent) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const Member& member) { return member.rank == absent.rank; });
+}
 
 void MemberWatch::look() {
   const auto now = Clock::now();
@@ -42,15 +67,23 @@ void MemberWatch::look() {
   Inquiry& inquiry = detector_->inquiry();
   inquiry.serve();
   if (!late_.empty()) {
-    if (const auto given_up = inquiry.given_up(late_since_)) warn(*given_up);
+    if (const auto roll = inquiry.call_roll(late_since_)) warn(*roll);
   }
   const double waited_s = waited();
+  if (!roll_called_ && waited_s >= next_roll_s_) roll_called_ = now;
+  if (roll_called_) {
+    if (const auto roll = inquiry.call_roll(*roll_called_)) {
+      roll_called_.reset();
+      next_roll_s_ = 2 * waited_s;
+      refuse_other_call(*roll);
+    }
+  }
   if (!asked_ && waited_s < next_question_s_) return;
   if (!asked_) asked_ = now;
-  const auto given_up = inquiry.given_up(*asked_);
-  if (!given_up) return;
+  const auto roll = inquiry.call_roll(*asked_);
+  if (!roll) return;
   asked_.reset();
-  refuse(*given_up, std::min(world_.limits().timeout_s, limit_s_));
+  refuse(*roll, std::min(world_.limits().timeout_s, limit_s_));
   // Whoever is late may stop meanwhile.
   next_question_s_ = waited_s + std::max(world_.limits().timeout_s / 2, 1.0);
 }
@@ -73,13 +106,14 @@ void MemberWatch::note_late(const std::vector<int>& missing) {
   late_since_ = Clock::now();
 }
 
-void MemberWatch::warn(const std::vector<AbsentRank>& given_up) {
+void MemberWatch::warn(const std::vector<AbsentRank>& roll) {
   std::string names;
   for (const int rank : late_) {
-    if (std::any_of(given_up.begin(), given_up.end(), [&](const AbsentRank& r) { return r.rank == rank; })) {
-      continue;
-    }
+    const auto absent =
+        std::find_if(roll.begin(), roll.end(), [&](const AbsentRank& other) { return other.rank == rank; });
+    if (absent != roll.end() && gone(*absent)) continue;
     names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(rank);
+    if (absent != roll.end()) names += " (it is in call " + call_of(*absent) + ")";
   }
   late_.clear();
   if (names.empty()) return;
@@ -91,18 +125,33 @@ void MemberWatch::warn(const std::vector<AbsentRank>& given_up) {
       format_number(limit_s_).c_str());
 }
 
-void MemberWatch::refuse(const std::vector<AbsentRank>& given_up, double waited_s) {
-  const auto names_of = [&](bool ending) {
+void MemberWatch::refuse_other_call(const std::vector<AbsentRank>& roll) {
+  // Calls that other threads make, or that were started, may yet come to that one.
+  if (!Callers::only_this() || !idle_() || world_.failed()) return;
+  const auto blocked = std::find_if(roll.begin(), roll.end(), [&](const AbsentRank& absent) {
+    return absent.alive == AbsentRank::kBlocked && absent.arrived > detector_->arrived() && is_member(absent);
+  });
+  if (blocked == roll.end()) return;
+  const Topology& topology = world_.topology();
+  const Error error(
+      DDL_ERR_MISMATCH,
+      topology.describe_rank(blocked->rank) + " waits in call " + call_of(*blocked) + ", and so never comes",
+      where_ + " on " + topology.describe_rank(world_.rank()),
+      "every rank must make the same calls in the same order");
+  world_.announce(error, true);
+  throw Error(error);
+}
+
+void MemberWatch::refuse(const std::vector<AbsentRank>& roll, double waited_s) {
+  const auto names_of = [&](std::int32_t alive) {
     std::string names;
-    for (const AbsentRank& absent : given_up) {
-      const bool member = std::any_of(members_.begin(), members_.end(),
-                                      [&](const Member& other) { return other.rank == absent.rank; });
-      if (!member || (absent.alive == AbsentRank::kEnds) != ending) continue;
+    for (const AbsentRank& absent : roll) {
+      if (absent.alive != alive || !is_member(absent)) continue;
       names += (names.empty() ? "" : ", ") + world_.topology().describe_rank(absent.rank);
     }
     return names;
   };
-  if (const std::string names = names_of(false); !names.empty()) {
+  if (const std::string names = names_of(AbsentRank::kNoAnswer); !names.empty()) {
     refused_ = true;
     const bool by_timeout = waited_s >= world_.limits().timeout_s;
     throw Error(DDL_ERR_TIMEOUT,
@@ -111,7 +160,7 @@ void MemberWatch::refuse(const std::vector<AbsentRank>& given_up, double waited_
                     ? "stopped, dead or unreachable: look at its output, or raise -timeout in DDL_OPTIONS"
                     : "stopped, dead or unreachable: look at its output");
   }
-  if (const std::string names = names_of(true); !names.empty()) {
+  if (const std::string names = names_of(AbsentRank::kEnds); !names.empty()) {
     refused_ = true;
     throw Error(DDL_ERR_MISMATCH,
                 names + " makes no further call: it is in ddl_finalize, or at the end of its program", where_,
@@ -123,8 +172,8 @@ void MemberWatch::name_given_up(double waited_s) {
   if (refused_ || detector_ == nullptr || !detector_->asks()) return;
   const auto since = Clock::now();
   while (true) {
-    if (const auto given_up = detector_->inquiry().given_up(since)) {
-      refuse(*given_up, waited_s);
+    if (const auto roll = detector_->inquiry().call_roll(since)) {
+      refuse(*roll, waited_s);
       return;
     }
     detector_->inquiry().serve();

@@ -29,6 +29,9 @@ namespace {
 /// Of rendezvous(): communicators of ddl_allreduce_mpi, which may have the same ranks as a group.
 constexpr std::uint64_t kOfPart = 1;
 
+/// Of those that wait for others in MPI_Init: both may be the ones that are waited for, but seldom are.
+constexpr int kRanksThatWarn = 2;
+
 constexpr const char* kMakingAGroup = "in the making of a group";
 constexpr const char* kFirstCall = "in the first ddl_allreduce_mpi on a communicator";
 
@@ -46,13 +49,28 @@ void refuse_ranks_without_mpi(const Launcher& launcher) {
 }
 
 /// MPI_Init waits for every rank and takes no time limit. While one of these lives, a process that waits for
-/// longer ends with an error, upon which the launcher ends the others.
+/// longer ends with an error, upon which the launcher ends the others. Before, it warns.
 class StartLimit {
  public:
-  explicit StartLimit(double seconds)
-      : thread_(start_thread([this, seconds] {
+  /// @param warns  of many ranks that wait a few are enough
+  StartLimit(const WaitLimits& limits, bool warns)
+      : thread_(start_thread([this, limits, warns] {
           std::unique_lock lock(mutex_);
-          if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
+          const double seconds = limits.timeout_s;
+          const auto over_within = [&](double more_s) {
+            return over_.wait_for(lock, std::chrono::duration<double>(more_s), [this] { return done_; });
+          };
+          const double late_s = std::min(limits.late_s, seconds);
+          if (over_within(late_s)) return;
+          if (warns && late_s < seconds) {
+            std::fprintf(
+                stderr,
+                "[WARN DDL-1-8] MPI_Init has waited %g s for other ranks; in ddl_init; a rank has not "
+                "initialised DDL or MPI yet, or has ended without: look at the output of the others. "
+                "It is an error after %g s (-timeout in DDL_OPTIONS)\n",
+                late_s, seconds);
+          }
+          if (over_within(seconds - late_s)) return;
           std::fprintf(
               stderr,
               "[ERROR DDL-1-8] MPI_Init did not return within %g s; in ddl_init; every rank must initialise "
@@ -140,29 +158,6 @@ void naming_missing(MPI_Comm comm, const std::vector<int>& ranks, const std::str
   }
 }
 
-/// Waits until `ranks` of the world are here, and then does what they do together.
-/// @param one_at_a_time  of the threads that wait for these ranks, whose messages nothing tells apart; may be
-///                       null
-template <class Action>
-void together(Communicator& world, const std::vector<int>& ranks, const std::string& where,
-              const WaitLimits& limits, std::uint64_t kind, std::mutex* one_at_a_time, const Action& action) {
-  {
-    MemberWatch watch(world, ranks, where, limits.patience_s);
-    std::unique_lock<std::mutex> lock;
-    if (one_at_a_time != nullptr) lock = lock_within(*one_at_a_time, limits.patience_s);
-    const Late late{limits.late_s, [&](const std::vector<int>& missing) { watch.note_late(missing); }};
-    try {
-      rendezvous(world.data(), ranks, limits.patience_s, late, kind);
-    } catch (const Error& error) {
-      if (error.code() == DDL_ERR_TIMEOUT) watch.name_given_up(limits.patience_s);
-      throw;
-    }
-  }
-  // Something has moved.
-  const MemberWatch watch(world, ranks, where, limits.patience_s);
-  naming_missing(world.data(), ranks, where, limits, action);
-}
-
 /// The ranks of `comm` as ranks of base; none where base has not all of them.
 std::vector<int> ranks_within(MPI_Comm base, MPI_Comm comm) {
   MPI_Group members = MPI_GROUP_NULL;
@@ -179,6 +174,47 @@ std::vector<int> ranks_within(MPI_Comm base, MPI_Comm comm) {
   MPI_Group_free(&all);
   if (std::find(ranks.begin(), ranks.end(), MPI_UNDEFINED) != ranks.end()) return {};
   return ranks;
+}
+
+/// Ranks of base as those of MPI_COMM_WORLD, where all of them are.
+std::vector<int> ranks_in_job(MPI_Comm base, const std::vector<int>& ranks) {
+  const std::vector<int> all = ranks_within(MPI_COMM_WORLD, base);
+  if (all.empty()) return ranks;
+  std::vector<int> theirs;
+  for (const int rank : ranks) theirs.push_back(all[static_cast<std::size_t>(rank)]);
+  return theirs;
+}
+
+/// Waits until `ranks` of the world are here, and then does what they do together, which is a call in the
+/// flight record.
+/// @param one_at_a_time  of the threads that wait for these ranks, whose messages nothing tells apart; may be
+///                       null
+template <class Action>
+void together(ProgressEngine& engine, const std::vector<int>& ranks, const std::string& where,
+              const WaitLimits& limits, std::uint64_t kind, std::mutex* one_at_a_time, const Action& action) {
+  Communicator& world = engine.world();
+  struct Recorded {
+    std::uint64_t call;
+    bool failed = true;
+    ~Recorded() { FlightRecorder::instance().end(call, failed, FlightRecorder::Clock::now()); }
+  } recorded{FlightRecorder::instance().begin_forming(ranks_in_job(world.data(), ranks))};
+  const auto idle = [&engine] { return !engine.busy(); };
+  {
+    MemberWatch watch(world, ranks, where, limits.patience_s, idle);
+    std::unique_lock<std::mutex> lock;
+    if (one_at_a_time != nullptr) lock = lock_within(*one_at_a_time, limits.patience_s);
+    const Late late{limits.late_s, [&](const std::vector<int>& missing) { watch.note_late(missing); }};
+    try {
+      rendezvous(world.data(), ranks, limits.patience_s, late, kind);
+    } catch (const Error& error) {
+      if (error.code() == DDL_ERR_TIMEOUT) watch.name_given_up(limits.patience_s);
+      throw;
+    }
+  }
+  // Something has moved.
+  const MemberWatch watch(world, ranks, where, limits.patience_s, idle);
+  naming_missing(world.data(), ranks, where, limits, action);
+  recorded.failed = false;
 }
 
 void check_communicator(MPI_Comm comm) {
@@ -211,6 +247,7 @@ void Runtime::watch_forks() {
 
 void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
   const std::lock_guard lock(mutex_);
+  Callers::note();
   if (state_ == State::kRunning) {
     world();  // Not a rank's where this process was forked from one.
     // Whoever names no communicator takes what there is.
@@ -274,7 +311,8 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
   if (initialized_by_user) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
-    const StartLimit limit(options.limits.timeout_s);
+    const int launched_as = detect_launcher().expected_rank.value_or(0);
+    const StartLimit limit(options.limits, launched_as < kRanksThatWarn);
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
   try {
@@ -413,7 +451,7 @@ Communicator& Runtime::of(Part& part, MPI_Comm comm) {
       const std::lock_guard lock(parts_mutex_);
       one_at_a_time = &first_calls_[ranks];
     }
-    together(*world_, ranks, kFirstCall, options_.limits, kOfPart, one_at_a_time, [&] {
+    together(*engine_, ranks, kFirstCall, options_.limits, kOfPart, one_at_a_time, [&] {
       // A rank may have come for another communicator of the same ranks, with a thread of its own.
       std::array<MPI_Request, 1> all_here{MPI_REQUEST_NULL};
       check_mpi(MPI_Ibarrier(comm, all_here.data()), "MPI_Ibarrier");
@@ -533,6 +571,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   }
   Options options = options_of_part();
   if (timeout_s > 0) options.limits.patience_s = timeout_s;
+  Callers::note();
   const std::lock_guard making(making_group_);
   std::shared_ptr<RankGroup> made;
   if (ranks.empty()) {
@@ -540,7 +579,7 @@ std::uint64_t Runtime::create_group(const std::vector<int>& ranks, double timeou
   } else if (ranks.size() == 1) {
     made = std::make_shared<RankGroup>(options);
   } else {
-    together(all, ranks, kMakingAGroup, options.limits, 0, nullptr, [&] {
+    together(*engine_, ranks, kMakingAGroup, options.limits, 0, nullptr, [&] {
       made = std::make_shared<RankGroup>(communicator_of(base_, ranks, options.limits.timeout_s), options);
     });
   }
@@ -557,7 +596,7 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
   const std::vector<int> everyone = numbers_to(world().size());
   const double limit_s = options.limits.timeout_s;
   std::shared_ptr<RankGroup> made;
-  together(world(), everyone, kMakingAGroup, options.limits, 0, nullptr, [&] {
+  together(*engine_, everyone, kMakingAGroup, options.limits, 0, nullptr, [&] {
     MPI_Comm own = communicator_of(base_, everyone, limit_s);
     bool failed = false;
     engine_->call([&](Communicator& communicator) { failed = communicator.failed(); });
@@ -578,6 +617,7 @@ std::shared_ptr<RankGroup> Runtime::group_of_all(const Options& options) {
 
 std::shared_ptr<RankGroup> Runtime::group(std::uint64_t number) {
   world();
+  Callers::note();
   const std::lock_guard lock(groups_mutex_);
   const auto found = groups_.find(number);
   if (found != groups_.end()) return found->second;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/callers.hpp"
 #include "engine/communicator.hpp"
 #include "engine/progress_engine.hpp"
 #include "engine/rank_group.hpp"
@@ -36,6 +37,7 @@ class Runtime {
   ProgressEngine& engine() {
     world();
     if (only_thread_ && *only_thread_ != std::this_thread::get_id()) refuse_thread();
+    Callers::note();
     return *engine_;
   }
   /// Calls look(const Communicator&) on the world: between two calls, or within one, by the thread that makes

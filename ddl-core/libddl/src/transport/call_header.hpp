@@ -22,7 +22,8 @@ enum class CallKind : std::int32_t {
   kAllToAll = 8,
   kSchedule = 9,
   kAllToAllv = 10,
-  kRefused = 11
+  kRefused = 11,
+  kForm = 12  ///< the making of a group: only in records, as not all ranks of the world make it
 };
 
 /// What a rank says about the collective call it makes. What others look at in every call comes first. A copy

@@ -47,8 +47,10 @@ struct alignas(kCacheLine) RankCell {
   alignas(kCacheLine) std::atomic<std::uint64_t> held_up;    ///< call whose input this rank's GPU has not got
   std::atomic<std::uint64_t> devices_closed;                 ///< 1: it uses the others' GPUs' memory no more
   std::atomic<std::uint64_t> finalizing;                     ///< 1: it makes no further call but ddl_finalize
-  std::uint64_t agreed_submitted;                            ///< belongs to `validated`
-  double agreed_last_s;                                      ///< belongs to `validated`
+  std::atomic<std::uint64_t> blocked;  ///< call in which the only thread that makes calls has waited; 0: none
+  std::atomic<std::uint64_t> forming;  ///< its threads that wait for the ranks of a group, beside the calls
+  std::uint64_t agreed_submitted;      ///< belongs to `validated`
+  double agreed_last_s;                ///< belongs to `validated`
   std::uint64_t pid_namespace;
   std::int64_t pid;
   alignas(kCacheLine)

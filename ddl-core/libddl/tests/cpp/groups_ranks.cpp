@@ -411,6 +411,86 @@ TEST(LostRanks, OneThatIsStoppedIsNamedAfterTheTimeout) {
   }
 }
 
+// One rank is in a call of the world, and the others make a group with it. In a run of their own, as the
+// world is done for.
+
+bool in_run_of_other_calls() {
+  const char* const options = std::getenv("DDL_OPTIONS");
+  return options != nullptr && std::string(options).find("-patience 60") != std::string::npos;
+}
+
+int sum_of_all(float& number) {
+  void* buffer = &number;
+  const std::size_t count = 1;
+  return ddl_allreduce_n(&buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, "loss");
+}
+
+/// Longer than the first look at the others takes.
+constexpr double kSeveralLooks_s = 8;
+
+TEST(OtherCalls, OnesThatWereStartedAreWaitedFor) {
+  if (!in_run_of_other_calls()) GTEST_SKIP() << "needs -patience 60 in DDL_OPTIONS";
+  ASSERT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error();
+  float number = 1;
+  const bool starts = world_rank() != world_size() - 1;
+  DDL_Handle handle = 0;
+  if (starts) {
+    void* buffer = &number;
+    const std::size_t count = 1;
+    ASSERT_EQ(ddl_allreduce_start(&buffer, &count, 1, DDL_TYPE_FLOAT, DDL_OP_SUM, "loss", 0, &handle),
+              DDL_SUCCESS)
+        << ddl_last_error();
+  } else {
+    pause_for(1);
+    ASSERT_EQ(sum_of_all(number), DDL_SUCCESS) << ddl_last_error();
+    pause_for(kSeveralLooks_s);
+  }
+  { const Group group(everyone()); }
+  if (starts) {
+    ASSERT_EQ(ddl_wait(handle), DDL_SUCCESS) << ddl_last_error();
+  }
+  EXPECT_EQ(number, static_cast<float>(world_size()));
+}
+
+/// In a run of its own, as from now on several threads make calls.
+TEST(OtherThreads, MayYetMakeTheCallThatARankWaitsIn) {
+  if (!in_run_of_other_calls()) GTEST_SKIP() << "needs -patience 60 in DDL_OPTIONS";
+  std::thread([&] { EXPECT_EQ(ddl_barrier(), DDL_SUCCESS) << ddl_last_error(); }).join();
+  float number = 1;
+  if (world_rank() == world_size() - 1) {
+    ASSERT_EQ(sum_of_all(number), DDL_SUCCESS) << ddl_last_error();
+    const Group group(everyone());
+  } else {
+    std::thread later([&] {
+      pause_for(kSeveralLooks_s);
+      EXPECT_EQ(sum_of_all(number), DDL_SUCCESS) << ddl_last_error();
+    });
+    { const Group group(everyone()); }
+    later.join();
+  }
+  EXPECT_EQ(number, static_cast<float>(world_size()));
+}
+
+TEST(OtherCalls, OneThatCannotEndIsAnErrorOfAll) {
+  if (!in_run_of_other_calls()) GTEST_SKIP() << "needs -patience 60 in DDL_OPTIONS";
+  const int last = world_size() - 1;
+  if (world_rank() == last) {
+    float number = 1;
+    EXPECT_EQ(sum_of_all(number), DDL_ERR_MISMATCH);
+  } else {
+    DDL_Group group = 0;
+    const std::vector<int> ranks = everyone();
+    EXPECT_EQ(ddl_group_create(ranks.data(), ranks.size(), 0, &group), DDL_ERR_MISMATCH);
+  }
+  const std::string error = ddl_last_error();
+  EXPECT_NE(error.find(name_of(last)), std::string::npos) << error;
+  EXPECT_NE(error.find(") waits in call "), std::string::npos) << error;
+  EXPECT_NE(error.find(" of all ranks (allreduce), and so never comes; in the making of a group on rank "),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(ddl_barrier(), DDL_ERR_MISMATCH);
+}
+
 /// Without a limit that would end it. The last one, as the world is done for.
 TEST(LostRanks, OneThatAbortsEndsTheMakingAtOnce) {
   if (!in_run_of_lost_ranks()) GTEST_SKIP() << "needs -late 1 in DDL_OPTIONS";

@@ -233,14 +233,23 @@ def broadcast_optimizer(
         pairs: Gradients and variables of the update, which must be for the same variables on all ranks.
         build: Makes the optimizer's variables where they are missing, and returns them.
     """
-    if not _enabled or optimizer in _synchronised_optimizers:
-        return
-    with tf.init_scope():
-        if not tf.executing_eagerly():
-            return  # a TF1 graph; its session does it
-        _synchronised_optimizers.add(optimizer)
-        pending.broadcast()
-        names = [variable_name(variable) for _, variable in pairs]
-        kinds = [describe_gradient(gradient) for gradient, _ in pairs]
-        check_same_variables(names, kinds, "the first update of an optimizer")
-        broadcast_variables(build())
+
+    def broadcast(*_: Any) -> None:
+        if not _enabled or optimizer in _synchronised_optimizers:
+            return
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                return  # a TF1 graph; its session does it
+            _synchronised_optimizers.add(optimizer)
+            pending.broadcast()
+            names = [variable_name(variable) for _, variable in pairs]
+            kinds = [describe_gradient(gradient) for gradient, _ in pairs]
+            check_same_variables(names, kinds, "the first update of an optimizer")
+            broadcast_variables(build())
+
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        broadcast()
+    else:
+        # Every replica of a strategy comes here, and only together may they assign.
+        replica.merge_call(tf.autograph.experimental.do_not_convert(broadcast))

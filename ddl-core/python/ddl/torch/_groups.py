@@ -17,7 +17,8 @@ def _check_world(rank: int, size: int) -> None:
     raise ddl.DDLError(
         f"[ERROR DDL-1-5] torch says rank {rank} of {size}, but DDL rank {ddl.rank()} of {ddl.size()}; in "
         'init_process_group("ddl"); start the program with ddlrun, mpirun or torchrun, and leave rank and '
-        "world_size to it",
+        "world_size to it; processes that the program spawns itself need MASTER_ADDR and MASTER_PORT, or a "
+        "tcp:// address, and must not import ddl before",
         5,
     )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import Any
 
 import numpy as np
 import torch.distributed as distributed
-from ddlrun.addresses import TOKEN_BYTES, Beacon, own_addresses, reached
+from ddlrun.addresses import TOKEN_BYTES, Beacon, create_server, own_addresses, reached
 
 import ddl
 
@@ -33,7 +32,7 @@ def agree_on_master() -> None:
     address = "127.0.0.1" if ddl.num_hosts() == 1 else _address_that_all_reach()
     port = np.zeros(1, np.int64)
     if ddl.rank() == 0:
-        listener = socket.create_server((address, 0), backlog=min(4096, 2 * ddl.size() + 16))
+        listener = create_server(address, backlog=min(4096, 2 * ddl.size() + 16))
         port[0] = listener.getsockname()[1]
         # A server that runs already cannot lose its port to another process.
         _store = distributed.TCPStore(

@@ -36,6 +36,18 @@ def test_start_that_ddl_refuses(jobs: Any) -> None:
     assert "Horovod initialization failed" in job.err
 
 
+def test_second_start(jobs: Any) -> None:
+    """It needs an MPI that hvd.shutdown has not finalized: an error says so, and how to have one."""
+    job = jobs.mpirun(2, "failures.py", "second_start")
+    assert job.status != 0
+    assert "hvd.shutdown has finalized MPI" in job.out + job.err
+    assert "Horovod initialization failed" in job.err and "MPI_Query_thread" not in job.err
+    for first in ("ddl", "mpi4py.MPI"):
+        job = jobs.mpirun(2, "failures.py", "second_start", first)
+        assert job.status == 0, job.err
+        assert job.out.count("sums 3 3 3") == 2, job.out
+
+
 def test_unknown_switch(jobs: Any) -> None:
     job = jobs.mpirun(2, "failures.py", "start_only", HOROVOD_CPU_OPERATIONS="carrier-pigeon")
     assert job.status != 0

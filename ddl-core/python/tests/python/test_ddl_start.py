@@ -209,10 +209,24 @@ if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     time.sleep(60)
 import ddl
 """
-    run = mpirun(2, program, env={"DDL_OPTIONS": "-timeout 2"}, timeout=50)
+    run = mpirun(2, program, env={"DDL_OPTIONS": "-timeout 2 -late 1"}, timeout=50)
     assert run.status != 0, run.output
     assert run.seconds < 30, "it ended only with the sleeping rank"
+    assert "[WARN DDL-1-8] MPI_Init has waited 1 s for other ranks; in ddl_init" in run.stderr, run.output
     assert "[ERROR DDL-1-8]" in run.stderr and "ddl_init" in run.stderr, run.output
+
+
+def test_a_rank_that_initialises_late(mpirun: Any) -> None:
+    """Two of the others say that they wait."""
+    program = """
+import os, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == "3":
+    time.sleep(4)
+import ddl
+"""
+    run = mpirun(4, program, env={"DDL_OPTIONS": "-late 1"}, timeout=50)
+    assert run.status == 0, run.output
+    assert run.stderr.count("[WARN DDL-1-8] MPI_Init has waited 1 s for other ranks") == 2, run.output
 
 
 def test_children_of_a_rank_are_no_ranks(mpirun: Any) -> None:

@@ -23,6 +23,8 @@ INTERFACES = [
     "tape_and_accumulator",
     "keras3_embedding_fit",
     "tf_keras_embedding_fit",
+    "keras3_two_devices_fit",
+    "tf_keras_two_devices_fit",
 ]
 Weights = dict[str, list[np.ndarray[Any, Any]]]
 

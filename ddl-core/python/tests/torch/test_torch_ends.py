@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,30 @@ print("no error", dist.get_rank())
 """
 
 
+OTHER_CALL = """
+import datetime, sys
+import ddl, numpy as np
+import torch, torch.distributed as dist
+
+try:
+    if sys.argv[1] == "torch":
+        dist.init_process_group("ddl", timeout=datetime.timedelta(seconds=15))
+    if ddl.rank() == 0:
+        if sys.argv[1] == "torch":
+            dist.new_group([0, 1], timeout=datetime.timedelta(seconds=15))
+        else:
+            from ddl.torch import _groups
+            _groups.world()
+    elif sys.argv[1] == "torch":
+        dist.all_reduce(torch.ones(3))
+    else:
+        ddl.bcast(np.ones(3, "f"), name="weights")
+except Exception as error:
+    print("error", ddl.rank(), " ".join(str(error).split()), flush=True)
+    sys.exit(3)
+"""
+
+
 @pytest.mark.parametrize("hosts", ["3", "2,1", "1,1,1"])
 @pytest.mark.parametrize("kind", ["call", "group"])
 def test_rank_that_ends_while_others_are_in_a_group(jobs: Any, kind: str, hosts: str) -> None:
@@ -81,6 +106,24 @@ def test_rank_that_ends_while_others_are_in_a_group(jobs: Any, kind: str, hosts:
     assert errors.keys() == {"0", "2"}, job.out + job.err
     for line in errors.values():
         assert "rank 1 " in line and "makes no further call" in line, job.out + job.err
+
+
+@pytest.mark.parametrize("others", ["call", "torch"])
+def test_group_that_a_rank_does_not_come_to(jobs: Any, tmp_path: Path, others: str) -> None:
+    """It is in a call of all ranks: an error of both, or a warning, where another thread may come."""
+    more = {"DDL_OPTIONS": "-timeout 5 -late 3 -patience 15", "DDL_FLIGHT_RECORDER": str(tmp_path)}
+    job = jobs.mpirun(2, OTHER_CALL, others, exit_together=True, **more)
+    errors = {line.split()[1]: line for line in job.out.splitlines() if line.startswith("error ")}
+    assert errors.keys() == {"0", "1"}, job.out + job.err
+    if others == "call":
+        assert "rank 1 (" in errors["0"] and "waits in call 1 of all ranks (broadcast)" in errors["0"]
+        assert "in the making of a group on rank 0 (" in errors["1"], errors
+    else:
+        assert "(it makes a group), whose process is alive; in allreduce of 3" in job.err, job.err
+    records = {rank: json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)}
+    forms = [call for call in records[0]["calls"] if call["kind"] == "form"]
+    assert forms[-1]["call"] == "the making of a group" and forms[-1]["state"] != "done", records
+    assert records[1]["calls"][-1]["kind"] == ("broadcast" if others == "call" else "allreduce")
 
 
 @pytest.mark.parametrize("kind", ["calls", "message"])

@@ -35,6 +35,21 @@ def test_two_ranks(ranks: Any) -> None:
     ranks.await_no_servers(1)
 
 
+@pytest.mark.parametrize("method", ["env", "tcp"])
+def test_spawned_ranks(ranks: Any, method: str) -> None:
+    """torch.multiprocessing.spawn sets no variables: what init_process_group is told is enough."""
+    run = ranks(ranks.python, str(PROGRAMS / "spawned.py"), method, str(free_port()))
+    assert run.code == 0, run.err
+    assert sorted(run.lines("sum ")) == ["0 12.0", "1 12.0", "2 6.0"]
+    ranks.await_no_servers(1)
+
+
+def test_spawned_ranks_without_an_address(ranks: Any, tmp_path: Path) -> None:
+    run = ranks(ranks.python, str(PROGRAMS / "spawned.py"), "file", str(tmp_path / "store"))
+    assert run.code != 0 and not run.lines("sum "), run.err
+    assert "[ERROR DDL-1-5] torch says rank " in run.err and "MASTER_ADDR and MASTER_PORT" in run.err, run.err
+
+
 def test_a_killed_group_starts_anew(ranks: Any) -> None:
     """Rank 0, which started the server of the first group, is the one that dies."""
     words = ["--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.1"]

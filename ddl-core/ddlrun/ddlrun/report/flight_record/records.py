@@ -12,7 +12,8 @@ _NAMED = 8
 @dataclass(frozen=True)
 class Call:
     """A call of a rank. group: the ranks of its communicator, such as "0-3", and which of those that join the
-    same ranks. number: in that communicator. began, ended: Unix time in seconds; ended None while it ran.
+    same ranks. number: in that communicator, from 1; 0: the making of it. began,
+    ended: Unix time in seconds; ended None while it ran.
     """
 
     group: tuple[str, int]
@@ -66,15 +67,17 @@ class Finding:
     def sentences(self, hosts: Mapping[int, str]) -> list[str]:
         """In words. hosts: by rank, where they are known."""
         who, was = _count(self.waiting), "was" if len(self.waiting) == 1 else "were"
-        lines = [
-            f"{who} {was} in call {self.number} of ranks {self.ranks}, {self.call}, for {self.since:.1f} s"
-        ]
+        at = f"call {self.number} of ranks {self.ranks}, {self.call}"
+        if self.number == 0:
+            at = f"{self.call} of ranks {self.ranks}"
+        lines = [f"{who} {was} in {at}, for {self.since:.1f} s"]
         for text, ranks in self.different.items():
             lines.append(f"{_names(ranks, hosts)} made it as {text}")
         for missing in self.absent[:_NAMED]:
             name = _names((missing.rank,), hosts)
             if missing.last is None:
-                lines.append(f"{name} never entered it, nor any other call of these ranks")
+                nor = ", nor any other call of these ranks" if self.number > 0 else ""
+                lines.append(f"{name} never entered it{nor}")
                 continue
             last = missing.last
             state = {"running": "in which it still was", "failed": "which failed"}.get(last.state, "done")

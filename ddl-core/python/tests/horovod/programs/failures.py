@@ -1,5 +1,6 @@
 """failures.py CASE: what goes wrong must end in an error, on every rank that can still say so."""
 
+import importlib
 import os
 import signal
 import sys
@@ -76,6 +77,19 @@ def some_ranks() -> None:
     found = hvd.allreduce(torch.ones(5), op=hvd.Sum, name="two")
     assert found.tolist() == [2.0] * 5 and ddl_calls() == 0
     sys.stdout.write("reduced\n")
+    sys.stdout.flush()
+
+
+def second_start() -> None:
+    """Horovod is initialised three times. Argument: what has started MPI before, if anything."""
+    if len(sys.argv) > 2:
+        importlib.import_module(sys.argv[2])
+    sums = []
+    for _ in range(3):
+        hvd.init()
+        sums.append(f"{hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), op=hvd.Sum, name='sum').item():g}")
+        hvd.shutdown()
+    sys.stdout.write(f"sums {' '.join(sums)}\n")
     sys.stdout.flush()
 
 

@@ -30,6 +30,10 @@ from sklearn.datasets import load_digits
 if not ddl.is_initialized():  # DDL_AUTO_INIT=0: initialised late, when the frameworks are there already
     ddl.init()
 RANK, SIZE = ddl.rank(), ddl.size()
+DEVICES = ["CPU:0", "CPU:1"]
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration() for _ in DEVICES]
+)
 #: Above 1 in a single process that trains on the first part of each batch only.
 PARTS = int(os.environ.get("ONLY_FIRST_PART_OF", SIZE))
 GLOBAL_BATCH, STEPS = 96, 15
@@ -135,6 +139,18 @@ def tf_keras_legacy_loop():
 def keras3_fit():
     """Keras 3, model.fit, Adam; the model has no input shape and is built by the first batch."""
     return _fit(keras, keras.optimizers.Adam(0.01))
+
+
+def keras3_two_devices_fit():
+    """Keras 3 on a strategy of TensorFlow, with two devices in each rank."""
+    with tf.distribute.MirroredStrategy(DEVICES).scope():
+        return _fit(keras, keras.optimizers.SGD(0.1, momentum=0.9))
+
+
+def tf_keras_two_devices_fit():
+    """tf_keras likewise."""
+    with tf.distribute.MirroredStrategy(DEVICES).scope():
+        return _fit(tf_keras, tf_keras.optimizers.SGD(0.1, momentum=0.9))
 
 
 def keras3_accumulation_fit():
