@@ -21,7 +21,7 @@ from .placement import gpu_use, rank_range, slots
 from .placement import tiers as tier_options
 from .placement.slots import Placement
 from .placement.tiers import Tiers
-from .report.flight_record.collect import VARIABLE, folder_on_hosts
+from .report.flight_record.fetch import VARIABLE, folder_on_hosts
 from .runfolder import RunFolder
 from .start import (
     command,
@@ -197,7 +197,7 @@ def _records_folder(options: Options, folder: RunFolder, restart: Restart) -> Pa
     base = options.flight_record or os.environ.get(VARIABLE)
     name = f"restart-{restart.count}" if restart.count else "start"
     if not base:
-        return folder_on_hosts(f"{folder.job}.{name}")
+        return Path(folder_on_hosts(f"{folder.job}.{name}"))
     try:
         shared = Path(base).absolute() / folder.job
         shared.mkdir(parents=True, exist_ok=True)

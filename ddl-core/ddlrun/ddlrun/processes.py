@@ -15,17 +15,19 @@ A process belongs to a job when DDLRUN_JOB in its environment says so, or when i
 job: a program may overwrite its own environment, and may leave its session and its parent.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 # Each job starts this program: what takes long to load is loaded where it is used.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 #: In the environment of every process of a job.
 VARIABLE = "DDLRUN_JOB"
@@ -87,7 +89,7 @@ def detach() -> None:
 
 def run_bounded(
     command: Sequence[str], text: str, seconds: float, environment: Mapping[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
+) -> subprocess.CompletedProcess[str]:
     """Run a command with this text as its input. subprocess.run would, after the limit, still wait for all
     that hold the command's output open.
 

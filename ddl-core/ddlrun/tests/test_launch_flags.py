@@ -219,14 +219,6 @@ def test_folders_that_cannot_be_used_are_named(ddlrun: Ddlrun) -> None:
 
 
 @pytest.mark.slow
-def test_settings_of_another_mpi_are_named(ddlrun: Ddlrun) -> None:
-    program = "from mpi4py import MPI"
-    run = ddlrun("-np", "2", "python", "-c", program, OMPI_MCA_btl="self,vader,openib")
-    assert run.code != 0 and "from outside" in run.err and "OMPI_MCA_btl=self,vader,openib" in run.err, (
-        run.err
-    )
-
-
 def test_folders_of_starts_are_removed_after_a_month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with RunFolder() as first, RunFolder() as second:

@@ -357,3 +357,22 @@ def test_settings_of_another_mpi(ddlrun: Ddlrun, tmp_path: Path) -> None:
     listed = {"OMPI_MCA_mca_base_env_list": "FIRST=1;SECOND;THIRD=a b"}
     job = ddlrun("-q", "-np", "2", "bash", "-c", 'echo "$FIRST $THIRD"', **listed)
     assert job.code == 0 and job.out == "1 a b\n" * 2, job.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
+@pytest.mark.parametrize("free", ["0", "8k"])
+def test_a_full_file_system(ddlrun: Ddlrun, tmp_path: Path, free: str) -> None:
+    """Where no file can be made, and where only the first ones can."""
+    fill = (
+        'mount -t tmpfs -o size=16k none "$0" && head -c 100k /dev/zero >"$0/full"; truncate -s -$1 "$0/full"'
+    )
+    small = tmp_path / "small"
+    small.mkdir()
+    ddlrun.words = ["unshare", "-m", "sh", "-c", f'{fill}; shift; exec "$@"', str(small), free, *ddlrun.words]
+    for word in ("-v", "-check"):
+        run = ddlrun(word, "-np", "2", "true", TMPDIR=str(small))
+        assert run.code == 1 or (word, free) == ("-check", "8k"), run.err
+        assert "Traceback" not in run.err and len(re.findall(r"\[ERROR DDL-2-12\]", run.err)) == run.code, (
+            run.err
+        )
+        assert run.code == 0 or "No space left on device" in run.err, run.err

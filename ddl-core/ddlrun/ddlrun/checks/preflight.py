@@ -296,10 +296,6 @@ def _ask_all(
     examiner: _Examiner, this_host: str, remote: Sequence[str], shell: str, heard: Callable[[str], None]
 ) -> dict[str, HostInventory | LaunchError]:
     """The answers of this host and of the others, which are asked beside each other."""
-    from concurrent.futures import (
-        ThreadPoolExecutor,  # brings logging with it: not for a start without checks
-    )
-
     closed = _Closed()
     queue = [this_host, *_spread(remote)]
     later = set(queue[1 + _PARALLEL :])
@@ -312,6 +308,10 @@ def _ask_all(
             closed.note(answer)
         heard(name)
         return answer
+
+    if not remote:
+        return {this_host: examine(this_host)}
+    from concurrent.futures import ThreadPoolExecutor  # brings logging with it: not for a single host
 
     try:
         with ThreadPoolExecutor(min(_PARALLEL, 1 + len(remote))) as pool:

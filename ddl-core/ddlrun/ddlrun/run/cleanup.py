@@ -6,7 +6,6 @@ connection. The look afterwards, by ssh, is for where that was killed or cannot 
 
 import contextlib
 import os
-import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +51,7 @@ def _on_host(
     seconds = min(_HOST_SECONDS, until - time.monotonic())
     if seconds <= 0:
         return None
-    nonce = secrets.token_hex(8)
+    nonce = os.urandom(8).hex()
     try:
         return int(answer_of(host, environment, source, [deed, job, nonce], nonce, seconds))
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired):

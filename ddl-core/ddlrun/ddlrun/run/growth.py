@@ -6,14 +6,13 @@ were there before, and ssh to a host that is down must not delay the job's end.
 """
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import processes
 from ..checks import preflight
@@ -24,6 +23,11 @@ from ..errors import Code, LaunchError
 from ..hosts.host_list import HostList
 from ..job import Job
 from ..placement import gpu_use, rank_range
+
+# Few jobs may grow: what takes long to load is loaded for those.
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 VARIABLE = "DDLRUN_GROW_SECONDS"
 _SECONDS = 60.0
@@ -79,10 +83,12 @@ class Growth:
     def __init__(self, job: Job, options: Options, log: Callable[[str], None]) -> None:
         self.reason = ""
         self._task = _Task(job, options, interval(), log)
-        self._child: multiprocessing.process.BaseProcess | None = None
+        self._child: BaseProcess | None = None
         self._answers: Connection | None = None
 
     def __enter__(self) -> "Growth":
+        import multiprocessing
+
         context = multiprocessing.get_context("fork")
         answers, telling = context.Pipe(duplex=False)
         self._child = context.Process(target=_look, args=(self._task, answers, telling), daemon=True)
@@ -109,7 +115,7 @@ class Growth:
         return bool(self.reason)
 
 
-def _look(task: _Task, answers: Connection, telling: Connection) -> None:
+def _look(task: _Task, answers: "Connection", telling: "Connection") -> None:
     """The process that looks, until it has something to tell or ddlrun is gone."""
     answers.close()
     processes.detach()

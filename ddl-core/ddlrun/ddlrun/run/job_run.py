@@ -11,7 +11,7 @@ from ..command_line.options import Options
 from ..console import Console, clear_progress, say, show_progress
 from ..errors import Code, LaunchError
 from ..job import Job
-from ..report.flight_record import collect, fetch
+from ..report.flight_record import fetch
 from ..runfolder import RunFolder
 from . import cleanup
 from . import growth as growing
@@ -95,10 +95,12 @@ def _tell_records(job: Job, options: Options, answered: Mapping[str, int | None]
     """Say in which call the ranks stopped, as far as they have left records. answered: None for a host that
     did not when it was looked at last; it is not waited for again.
     """
+    from ..report.flight_record import collect  # of a failure alone
+
     hosts = [name for name in job.remote_hosts if answered.get(name) is not None]
     folder = job.records
     try:
-        if not options.flight_record and collect.VARIABLE not in os.environ:
+        if not options.flight_record and fetch.VARIABLE not in os.environ:
             folder = job.folder / "flight-record"
             silent = [name for name in job.remote_hosts if name not in hosts]
             silent += collect.gather(job.records, folder, hosts, job.survey.environment, console.log)

@@ -4,12 +4,11 @@ agents of other hosts (see output_collector.py).
 
 import contextlib
 import resource
-import secrets
 import socket
 import time
 from collections.abc import Callable
 
-from ..addresses import create_server, own_addresses
+from ..addresses import create_server, new_token, own_addresses, same_token
 from ..output_collector import FRAME, PIECE, TOKEN_BYTES, Collector, accepted
 
 _GREETING_SECONDS = 5.0
@@ -96,7 +95,7 @@ class RankOutput(Collector):
         super().__init__(self._show)
         self._take_piece, self._rest, self._write_stream = take, rest, write
         self._lines = (WholeLines(), WholeLines()) if ranks > 1 else None
-        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._token = new_token()
         self._agents: set[_Agent] = set()
         self._last_seen = time.monotonic()
         self._tcp: socket.socket | None = None
@@ -180,7 +179,7 @@ class _Agent:
             return False
         self._data += data
         if not self.is_known and len(self._data) >= TOKEN_BYTES:
-            if not secrets.compare_digest(bytes(self._data[:TOKEN_BYTES]), self._token):
+            if not same_token(bytes(self._data[:TOKEN_BYTES]), self._token):
                 return False
             self.is_known = True
             del self._data[:TOKEN_BYTES]

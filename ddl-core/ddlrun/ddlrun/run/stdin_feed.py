@@ -7,13 +7,11 @@ never more than rank 0 takes and the connection holds. What is typed goes anothe
 
 import contextlib
 import os
-import secrets
 import select
 import socket
 import threading
 
-from ..addresses import create_server, own_addresses
-from ..start.stdin_of_rank_0 import TOKEN_BYTES
+from ..addresses import TOKEN_BYTES, create_server, new_token, own_addresses, same_token
 
 _GREETING_SECONDS = 5.0
 _PIECE = 1 << 16
@@ -23,7 +21,7 @@ class StdinFeed:
     """While it is open, rank 0 of one start can fetch the input. What it leaves is the next start's."""
 
     def __init__(self) -> None:
-        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._token = new_token()
         self._listener = create_server()
         self._connection: socket.socket | None = None
         self._closed, self._close = os.pipe()
@@ -66,7 +64,7 @@ class StdinFeed:
             while len(received) < TOKEN_BYTES and (more := connection.recv(TOKEN_BYTES - len(received))):
                 received += more
         connection.settimeout(None)
-        return secrets.compare_digest(received, self._token)
+        return same_token(received, self._token)
 
     def _pump(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):

@@ -10,12 +10,19 @@ files set does not reach the ranks.
 A program of its own, on every host: it imports the standard library only.
 """
 
+from __future__ import annotations
+
+# signal without its enumerations, which take as long to load as all of the rest
+import _signal as signal
 import marshal
 import os
-import signal
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+
+# Every rank starts this program: what takes long to load is loaded where it is used.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
 
 #: What ddlrun hands on.
 VARIABLE = "DDLRUN_RANK"

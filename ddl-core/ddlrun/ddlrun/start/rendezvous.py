@@ -3,9 +3,9 @@
 Those of each rank are set on its host by rank_start.py, from the number that its launcher gives it.
 """
 
-import hashlib
 import itertools
 import socket
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 
@@ -42,7 +42,7 @@ def host_ranks(slots: Sequence[Slot]) -> str | None:
 
 def port_of(job: str, busy: Collection[int] = ()) -> int:
     """A port for a job's rank 0, another one for each job; none of those that are known to be taken."""
-    start = int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "little")
+    start = zlib.crc32(job.encode())
     ports = (_PORTS[(start + i) % len(_PORTS)] for i in range(len(_PORTS)))
     return next(port for port in ports if port not in busy and _is_free(port))
 

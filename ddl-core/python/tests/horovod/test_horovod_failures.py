@@ -43,7 +43,7 @@ def test_second_start(jobs: Any) -> None:
     assert "hvd.shutdown has finalized MPI" in job.out + job.err
     assert "Horovod initialization failed" in job.err and "MPI_Query_thread" not in job.err
     for first in ("ddl", "mpi4py.MPI"):
-        job = jobs.mpirun(2, "failures.py", "second_start", first)
+        job = jobs.mpirun(2, "failures.py", "second_start", first, DDL_AUTO_INIT="1")
         assert job.status == 0, job.err
         assert job.out.count("sums 3 3 3") == 2, job.out
 

@@ -1,7 +1,6 @@
 """The records of a job, brought together on this host."""
 
 import json
-import os
 import secrets
 import subprocess
 from collections.abc import Callable, Sequence
@@ -14,17 +13,10 @@ from ...errors import Code, LaunchError
 from . import fetch, page
 from .records import findings, parse_all, reasons
 
-#: The folder in which the ranks of a host write; read by DDL when it is initialised.
-VARIABLE = "DDL_FLIGHT_RECORDER"
 PAGE = "flight-record.html"
 _HOST_SECONDS = 10.0
 _PARALLEL = 64
 _LINES = 12
-
-
-def folder_on_hosts(job: str) -> Path:
-    """Where the ranks write if nobody says otherwise: a folder of each host, for this start alone."""
-    return Path(os.environ.get("TMPDIR") or "/tmp") / f"ddl-flight-record.{job}"
 
 
 def _from_host(host: str, environment: Environment, folder: Path, source: str) -> dict[str, str] | None:
@@ -95,7 +87,7 @@ def show(folder: Path, as_json: bool) -> int:
             Code.FOLDER,
             "no flight records (rank-0.json, …)" + (f"; {wrong[0]}" if wrong else ""),
             f"in {folder}",
-            f"name the folder that {VARIABLE} named, or a run folder's flight-record",
+            f"name the folder that {fetch.VARIABLE} named, or a run folder's flight-record",
         )
     if not as_json:
         tell(folder)

@@ -11,9 +11,16 @@ import re
 import stat
 import sys
 
+#: The folder in which the ranks of a host write; read by DDL when it is initialised.
+VARIABLE = "DDL_FLIGHT_RECORDER"
 _NAME = re.compile(r"rank-[0-9]{1,9}\.json")
 #: 256 calls with the longest names take less.
 _LARGEST = 1 << 20
+
+
+def folder_on_hosts(job: str) -> str:
+    """Where the ranks write if nobody says otherwise: a folder of each host, for this start alone."""
+    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ddl-flight-record.{job}")
 
 
 def records(folder: str) -> dict[str, str]:
