@@ -177,6 +177,7 @@ TEST(Planner, ChunksOfAnAlgorithmThatIsAskedForFillTheirSlots) {
       shape.elements = 8 << 20;
       const Chunking cut = planner.choose(shape).chunking;
       EXPECT_EQ(cut.chunk_elements * width, cut.slot_bytes) << mode << ' ' << width;
+      EXPECT_LE(cut.slot_bytes, kMaxChunkBytes) << mode << ' ' << width;
     }
   }
 }
@@ -480,6 +481,26 @@ TEST(Planner, TwoHostsDoNotExchangeInOneShotWhatTheyWouldInDoubling) {
   };
   EXPECT_FALSE(one_shot_of_hosts(cluster({2, 2})));
   EXPECT_TRUE(one_shot_of_hosts(cluster({2, 2}, {1, 1}))) << "of two racks";
+}
+
+TEST(Planner, HostsDoNotExchangeInOneShotWhatLeadersWould) {
+  Plan plan;
+  plan.shape = Shape::kHosts;
+  plan.algorithms = {Algorithm::kOneShot};
+  const auto allowed = [&](std::size_t hosts) {
+    return Planner(cluster(std::vector<int>(hosts, 1)), {}, fast_links(1)).allows(plan, floats(64));
+  };
+  EXPECT_FALSE(allowed(kFewHosts));
+  EXPECT_TRUE(allowed(kFewHosts + 1));
+}
+
+TEST(Planner, WhatIsKnownOfASizeHoldsForTheQuarterOfAPowerOfTwo) {
+  Planner planner(cluster({2, 2}), {}, slow_uplinks(1));
+  const AllreduceShape learned = floats(4 << 20);
+  for (int i = 0; i < 2; ++i) planner.learn(learned, planner.choose(learned).candidate, 1e-2);
+  EXPECT_EQ(planner.explain(floats((4 << 20) - 4)), "");
+  EXPECT_EQ(planner.explain(floats(5 << 20)), "");
+  EXPECT_NE(planner.explain(floats((5 << 20) - 4)), "");
 }
 
 TEST(Planner, OfEqualPredictionsTheLeadersComeFirst) {
