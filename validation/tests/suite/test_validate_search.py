@@ -240,9 +240,10 @@ def test_the_path_to_the_only_partner_is_not_the_host() -> None:
     assert named(solve(slow)) == {("path", (15, 23))}
 
 
-def test_the_path_between_two_racks() -> None:
-    racks = [rack for rack in range(4) for _ in range(3)]
-    paths = {(a, b): 0.1 for a in range(3) for b in range(3, 6)}
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_path_between_two_racks(size: int) -> None:
+    racks = [rack for rack in range(4) for _ in range(size)]
+    paths = {(a, b): 0.1 for a in range(size) for b in range(size, 2 * size)}
     assert named(solve(Simulated(racks, 3 * LINK, paths=paths))) == {("racks", (0, 1))}
 
 
@@ -299,8 +300,22 @@ def test_the_promised_number_of_rounds_grows_by_two_when_hosts_double() -> None:
     assert [most_rounds(hosts) for hosts in (1, 2, 3, 4, 512, 1024)] == [32, 32, 34, 34, 48, 50]
 
 
-def test_a_silent_host_has_no_rate() -> None:
-    assert solve(Simulated([0] * 5, LINK, silent={4})).best[4] == 0.0
+@pytest.mark.parametrize("racks", [[0] * 5, [*range(5)]])
+def test_a_silent_host_has_no_rate(racks: list[int]) -> None:
+    assert solve(Simulated(racks, LINK, silent={4})).best[4] == 0.0
+
+
+def test_the_direction_that_is_just_tolerated_is_not_the_slow_one() -> None:
+    (one,) = solve(Exact([0] * 5, LINK, sends={3: 0.5}, receives={3: 0.1}), tolerance=0.5).verdicts
+    assert (one.fault, one.members, one.sending) == (Fault.HOST, (3,), False)
+
+
+def test_hosts_that_are_good_across_racks_are_not_measured_again() -> None:
+    """Two hosts are slow with each other, and each is good with another rack: only their path is left."""
+    racks = [rack for rack in range(5) for _ in range(2)]
+    outcome = solve(Simulated(racks, 2 * LINK, paths={(0, 1): 0.1}))
+    assert named(outcome) == {("path", (0, 1))}
+    assert outcome.rounds == solve(Simulated(racks, 2 * LINK)).rounds + 1
 
 
 def test_the_hosts_of_a_rack_do_not_share_its_uplink_when_measured_again() -> None:
@@ -322,6 +337,8 @@ def test_a_slow_uplink_that_one_pair_shows_is_the_racks_unless_it_has_one_host()
     """The other racks have one host each."""
     several = Simulated([0, 0, 0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
     assert named(solve(several)) == {("rack", (0,))}
+    two = Simulated([0, 0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
+    assert named(solve(two, link=LINK)) == {("rack", (0,))}
     one = Simulated([0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
     assert named(solve(one)) == {("host", (0,))}
 
