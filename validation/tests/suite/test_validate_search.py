@@ -244,7 +244,10 @@ def test_the_path_to_the_only_partner_is_not_the_host() -> None:
 def test_the_path_between_two_racks(size: int) -> None:
     racks = [rack for rack in range(4) for _ in range(size)]
     paths = {(a, b): 0.1 for a in range(size) for b in range(size, 2 * size)}
-    assert named(solve(Simulated(racks, 3 * LINK, paths=paths))) == {("racks", (0, 1))}
+    (one,) = solve(Simulated(racks, 3 * LINK, paths=paths)).verdicts
+    assert (one.fault, one.members) == (Fault.RACKS, (0, 1))
+    assert one.rate == pytest.approx(0.1 * size * LINK, rel=0.06)
+    assert one.expected == pytest.approx(size * LINK, rel=0.06)
 
 
 def test_nobody_can_tell_which_of_two_is_slow_unless_the_rate_is_known() -> None:
