@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from conda_package_streaming.create import conda_builder
@@ -21,9 +21,11 @@ def make_package(
     depends: Sequence[str] = (),
     size: int = 100,
     subdir: str = "noarch",
+    license_: str | None = "MIT",
     license_family: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> Path:
-    """SUBDIR/NAME-VERSION-0.conda with one file share/NAME of `size` bytes that do not compress."""
+    """SUBDIR/NAME-VERSION-0.conda with share/NAME, `size` bytes that do not compress, and with `files`."""
     words = (hashlib.sha256(f"{name} {version} {n}".encode()).digest() for n in range(size // 32 + 1))
     content = b"".join(words)[:size]
     index = {
@@ -32,28 +34,34 @@ def make_package(
         "build": "0",
         "build_number": 0,
         "depends": list(depends),
-        "license": "LicenseRef-Own" if license_family else "MIT",
+        **({"license": "LicenseRef-Own" if license_family else license_} if license_ else {}),
         "subdir": subdir,
         **({"noarch": "generic"} if subdir == "noarch" else {"arch": "x86_64", "platform": "linux"}),
         **({"license_family": license_family} if license_family else {}),
     }
-    path = {
-        "_path": f"share/{name}",
-        "path_type": "hardlink",
-        "sha256": hashlib.sha256(content).hexdigest(),
-        "size_in_bytes": size,
-    }
-    files = {
+    more = {place: text.encode() for place, text in (files or {}).items()}
+    installed = {f"share/{name}": content, **{p: more[p] for p in more if not p.startswith("info/")}}
+    paths = [
+        {
+            "_path": place,
+            "path_type": "hardlink",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "size_in_bytes": len(data),
+        }
+        for place, data in installed.items()
+    ]
+    members = {
         "info/index.json": json.dumps(index).encode(),
-        "info/paths.json": json.dumps({"paths": [path], "paths_version": 1}).encode(),
-        "info/files": f"share/{name}\n".encode(),
-        f"share/{name}": content,
+        "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode(),
+        "info/files": "".join(f"{place}\n" for place in installed).encode(),
+        **more,
+        **installed,
     }
     folder = channel / subdir
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name}-{version}-0"
     with conda_builder(stem, folder) as archive:
-        for place, data in files.items():
+        for place, data in members.items():
             info = tarfile.TarInfo(place)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))

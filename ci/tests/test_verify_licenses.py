@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from scratch_clone import Clone
+from small_channel import index, make_package
 from test_verify import findings, verify
 from tree import ROOT
 from wmlce.channel.verify import licenses
@@ -59,6 +60,80 @@ def test_names_of_libraries_inside_wheels() -> None:
         ]
     )
     assert list(found.values()) == ["libgfortran", "libscipy_openblas64_", "libpng16"]
+
+
+SITE = "lib/python3.11/site-packages"
+
+
+def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> None:
+    libraries = (f"{SITE}/more.libs/{name}-0123abcd.so.1" for name in ("libz", "libodd", "libzmq"))
+    make_package(tmp_path, "bare", license_=None)
+    make_package(tmp_path, "good", subdir="linux-64")
+    make_package(tmp_path, "more", files=dict.fromkeys(libraries, "x"))
+    make_package(tmp_path, "copyleft", license_="GPL-3.0-or-later")
+    make_package(tmp_path, "another", license_="GPL-3.0-or-later")
+    make_package(tmp_path, "refused", license_="SSPL-1.0")
+    check = licenses.allowed(index(tmp_path))
+    bare, library, refused = check.findings
+    assert bare == "noarch/bare-1.0-0.conda names no licence: add about.license to its recipe"
+    assert library == (
+        f"noarch/more-1.0-0.conda: it brings {SITE}/more.libs/libodd-0123abcd.so.1, and the licence of "
+        "libodd is unknown: declare it in ci/wmlce/recipes/license_policy.yaml"
+    )
+    assert refused.startswith("noarch/refused-1.0-0.conda: SSPL-1.0 is refused: ")
+    gpl, mpl = check.notes
+    assert gpl.startswith("GPL-3.0-or-later: ") and gpl.endswith(" (another, copyleft)")
+    assert mpl.startswith("MPL-2.0: ") and mpl.endswith(" (more (libzmq))")
+    assert check.summary == "6 packages under 4 licences, 3 libraries inside wheels"
+
+
+def test_a_library_whose_declared_licence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = f"{SITE}/more.libs/libz-0123abcd.so.1"
+    make_package(tmp_path, "more", files={library: "x"})
+    monkeypatch.setitem(policy().bundled, "libz", "SSPL-1.0")
+    [found] = licenses.allowed(index(tmp_path)).findings
+    assert found.startswith(f"noarch/more-1.0-0.conda: {library}: SSPL-1.0 is refused: ")
+
+
+def test_a_damaged_package_is_for_other_checks_to_report(tmp_path: Path) -> None:
+    package = make_package(tmp_path, "low")
+    index(tmp_path)
+    package.write_bytes(b"damaged")
+    assert licenses.allowed(tmp_path).ok
+
+
+def test_texts_of_a_package_and_of_the_wheel_inside(tmp_path: Path) -> None:
+    """Each text once, wherever else it is; no empty ones, and no other files."""
+    info = f"{SITE}/plain-1.0.dist-info"
+    package = make_package(
+        tmp_path / "channel",
+        "plain",
+        files={
+            "info/licenses/COPYING": "the text",
+            "info/licenses/deep/../NOTICE": "notice",
+            "info/about.json": "{}",
+            f"{info}/licenses/vendored/LICENSE": "of a library",
+            f"{info}/LICENSE.txt": "the text",
+            f"{info}/AUTHORS": "somebody",
+            f"{info}/COPYING": "",
+            f"{info}/METADATA": "Name: plain",
+        },
+    )
+    expected = {
+        "COPYING": "the text",
+        "deep/NOTICE": "notice",
+        "vendored/LICENSE": "of a library",
+        "AUTHORS": "somebody",
+    }
+    assert {name: text.decode() for name, text in licenses.texts(package)} == expected
+    for number in range(24):
+        make_package(tmp_path / "channel", f"other{number}")
+    index(tmp_path / "channel")
+    said: list[str] = []
+    assert licenses.collect(tmp_path / "channel", tmp_path / "texts", said.append) == len(expected)
+    assert said == ["read the licences of 25 of 25 packages"]
+    for name, text in expected.items():
+        assert (tmp_path / "texts" / package.stem / name).read_text() == text
 
 
 def test_unknown_and_refused_licences_stop_it(clone: Clone) -> None:

@@ -26,6 +26,7 @@ def checked(*frameworks: Framework) -> list[str]:
     return pairs.check(PYTHON, frameworks, QUIET, limit_s=20).findings
 
 
+@pytest.mark.slow
 def test_frameworks_of_the_channel_in_both_orders() -> None:
     prefix = ROOT / "build/envs/powerai"
     check = pairs.together(prefix, QUIET)
@@ -66,6 +67,62 @@ def test_one_that_hangs_is_ended() -> None:
     hang = framework("a", step="import time; time.sleep(600)")
     found = pairs.check(PYTHON, [hang], QUIET, limit_s=2).findings
     assert found == ["a fails alone: step: not finished after 2 s"]
+
+
+def test_what_was_run_is_said() -> None:
+    said: list[str] = []
+    check = pairs.check(PYTHON, [framework(name) for name in "abc"], said.append, limit_s=20)
+    assert check.ok and check.summary == "a, b, c; 3 pairs, both orders"
+    assert check.parts == {"a b c": [], "c b a": []}
+    begin = "one step of training each, imported in the order: "
+    assert said == [f"{begin}a b c", f"{begin}c b a"]
+    said.clear()
+    bad = [framework("a"), framework("b", "raise ValueError('bad')")]
+    check = pairs.check(PYTHON, bad, said.append, limit_s=20)
+    told = "b fails alone: import: ValueError: bad"
+    assert check.findings == [told] and check.parts == {"a b": [told], "b a": [told]}
+    search = "b failed; looking for the reason: b"
+    assert said == [f"{begin}a b", search, f"{begin}b a", search]
+    assert pairs.check(PYTHON, [], said.append).summary == "no framework; 0 pairs, both orders"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("import os; os._exit(0)", "a fails alone: import: exit code 0: no output"),
+        (
+            "import os; print('why', flush=True); print(flush=True); os._exit(3)",
+            "a fails alone: import: exit code 3: why",
+        ),
+        (
+            "import atexit, os; atexit.register(os._exit, 4)",
+            "a fails alone: end of the process: exit code 4: no output",
+        ),
+    ],
+)
+def test_a_process_that_ends_itself(code: str, told: str) -> None:
+    assert checked(framework("a", code)) == [told]
+
+
+def test_a_failure_that_does_not_come_again(tmp_path: Path) -> None:
+    code = (
+        f"import pathlib\nmark = pathlib.Path({str(tmp_path / 'mark')!r})\n"
+        "if not mark.exists():\n    mark.touch()\n    raise OSError('once')"
+    )
+    found = checked(framework("a", code))
+    assert found == ["a failed once, and not again: import: OSError: once"]
+
+
+def test_what_the_user_has_set_for_python_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = ("PYTHONSTARTUP", "LD_BIND_NOW", "OMPI_COMM_WORLD_RANK")
+    for name in (*users, "ORDINARY"):
+        monkeypatch.setenv(name, "1")
+    code = (
+        f"import os\nassert not [name for name in {users} if name in os.environ]\n"
+        "assert os.environ['ORDINARY'] == '1' and not os.environ['CUDA_VISIBLE_DEVICES']\n"
+        f"assert os.environ['PATH'].split(':')[0] == {str(PYTHON.parent)!r}"
+    )
+    assert checked(framework("a", code)) == []
 
 
 def test_two_runtimes_of_openmp(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -189,6 +190,10 @@ def test_a_silent_host_is_named_as_such() -> None:
     assert named(outcome) == {("silent", (4,))}
 
 
+def test_of_three_hosts_two_tell_which_one_is_slow() -> None:
+    assert named(solve(Simulated([0] * 3, LINK, sends={1: 0.1}))) == {("host", (1,))}
+
+
 def test_contention_is_nobodys_fault() -> None:
     """Every pair across uplinks that carry a quarter of the hosts' rates is slow beside others."""
     outcome = solve(Simulated([rack for rack in range(4) for _ in range(8)], 2 * LINK))
@@ -235,10 +240,14 @@ def test_the_path_to_the_only_partner_is_not_the_host() -> None:
     assert named(solve(slow)) == {("path", (15, 23))}
 
 
-def test_the_path_between_two_racks() -> None:
-    racks = [rack for rack in range(4) for _ in range(3)]
-    paths = {(a, b): 0.1 for a in range(3) for b in range(3, 6)}
-    assert named(solve(Simulated(racks, 3 * LINK, paths=paths))) == {("racks", (0, 1))}
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_path_between_two_racks(size: int) -> None:
+    racks = [rack for rack in range(4) for _ in range(size)]
+    paths = {(a, b): 0.1 for a in range(size) for b in range(size, 2 * size)}
+    (one,) = solve(Simulated(racks, 3 * LINK, paths=paths)).verdicts
+    assert (one.fault, one.members) == (Fault.RACKS, (0, 1))
+    assert one.rate == pytest.approx(0.1 * size * LINK, rel=0.06)
+    assert one.expected == pytest.approx(size * LINK, rel=0.06)
 
 
 def test_nobody_can_tell_which_of_two_is_slow_unless_the_rate_is_known() -> None:
@@ -255,3 +264,96 @@ def test_a_slow_host_in_one_of_two_racks_of_two() -> None:
     assert named(solve(Simulated([0, 0, 1, 1], LINK / 2, sends={2: 0.1}, receives={2: 0.1}))) == {
         ("host", (2,))
     }
+
+
+class Exact(Simulated):
+    """Figures without noise, so that a rate can be exactly the least that is tolerated."""
+
+    def _noisy(self, rate: float) -> float:
+        return rate
+
+
+@pytest.mark.parametrize(
+    ("racks", "faults"),
+    [
+        ([0] * 6, {"sends": {3: 0.5}}),
+        ([0] * 6, {"paths": {(0, 1): 0.5}}),
+        ([0, 1, 2, 3, 4], {"receives": {3: 0.5}}),
+        ([rack for rack in range(4) for _ in range(2)], {"uplinks": {1: LINK}}),
+        ([rack for rack in range(4) for _ in range(2)], {"paths": {(0, 2): 0.5}}),
+    ],
+)
+def test_what_is_just_tolerated_is_not_even_measured_again(
+    racks: list[int], faults: dict[str, dict[Any, float]]
+) -> None:
+    just = solve(Exact(racks, 2 * LINK, **faults), tolerance=0.5)  # type: ignore[arg-type]
+    assert just.verdicts == just.contended == []
+    assert just.rounds == solve(Exact(racks, 2 * LINK), tolerance=0.5).rounds
+
+
+def test_many_slow_paths_of_one_host_take_a_few_rounds_more() -> None:
+    """Host 0 is good with host 7: what is slow with the others are paths, measured again one at a time."""
+    paths = {(0, other): 0.1 for other in range(1, 7)}
+    outcome = solve(Simulated([0] * 8, LINK, paths=paths))
+    assert outcome.rounds == len(matchings(8)) + 4
+    assert len(outcome.verdicts) == 4 and named(outcome) < {("path", pair) for pair in paths}
+
+
+def test_the_promised_number_of_rounds_grows_by_two_when_hosts_double() -> None:
+    assert [most_rounds(hosts) for hosts in (1, 2, 3, 4, 512, 1024)] == [32, 32, 34, 34, 48, 50]
+
+
+@pytest.mark.parametrize("racks", [[0] * 5, [*range(5)]])
+def test_a_silent_host_has_no_rate(racks: list[int]) -> None:
+    assert solve(Simulated(racks, LINK, silent={4})).best[4] == 0.0
+
+
+def test_the_direction_that_is_just_tolerated_is_not_the_slow_one() -> None:
+    (one,) = solve(Exact([0] * 5, LINK, sends={3: 0.5}, receives={3: 0.1}), tolerance=0.5).verdicts
+    assert (one.fault, one.members, one.sending) == (Fault.HOST, (3,), False)
+
+
+def test_hosts_that_are_good_across_racks_are_not_measured_again() -> None:
+    """Two hosts are slow with each other, and each is good with another rack: only their path is left."""
+    racks = [rack for rack in range(5) for _ in range(2)]
+    outcome = solve(Simulated(racks, 2 * LINK, paths={(0, 1): 0.1}))
+    assert named(outcome) == {("path", (0, 1))}
+    assert outcome.rounds == solve(Simulated(racks, 2 * LINK)).rounds + 1
+
+
+def test_the_hosts_of_a_rack_do_not_share_its_uplink_when_measured_again() -> None:
+    """Two hosts that were slow with each other, and then across, where both shared an uplink for one."""
+    racks = [rack for rack in range(5) for _ in range(2)]
+    outcome = solve(Simulated(racks, LINK, paths={(0, 1): 0.1}))
+    assert named(outcome) == {("path", (0, 1))}
+
+
+def test_a_slow_uplink_is_told_with_what_others_carry() -> None:
+    racks = [rack for rack in range(4) for _ in range(3)]
+    (one,) = solve(Simulated(racks, 3 * LINK, uplinks={3: 0.5 * LINK})).verdicts
+    assert one.fault == Fault.RACK and one.members == (3,)
+    assert one.rate == pytest.approx(0.5 * LINK, rel=0.06)
+    assert one.expected == pytest.approx(3 * LINK, rel=0.06)
+
+
+def test_a_slow_uplink_that_one_pair_shows_is_the_racks_unless_it_has_one_host() -> None:
+    """The other racks have one host each."""
+    several = Simulated([0, 0, 0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
+    assert named(solve(several)) == {("rack", (0,))}
+    two = Simulated([0, 0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
+    assert named(solve(two, link=LINK)) == {("rack", (0,))}
+    one = Simulated([0, 1, 2, 3, 4], 3 * LINK, uplinks={0: 0.1 * LINK})
+    assert named(solve(one)) == {("host", (0,))}
+
+
+@pytest.mark.parametrize("host", range(5))
+def test_the_direction_is_told_of_racks_with_one_host(host: int) -> None:
+    racks = list(range(5))
+    (slow_to_send,) = solve(Simulated(racks, LINK, sends={host: 0.1})).verdicts
+    (slow_to_receive,) = solve(Simulated(racks, LINK, receives={host: 0.1})).verdicts
+    assert (slow_to_send.members, slow_to_send.sending) == ((host,), True)
+    assert (slow_to_receive.members, slow_to_receive.sending) == ((host,), False)
+
+
+def test_the_path_between_two_racks_with_one_host_is_one_between_hosts() -> None:
+    assert named(solve(Simulated([0, 1, 2, 3, 4], 3 * LINK, paths={(1, 2): 0.1}))) == {("path", (1, 2))}

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -122,6 +123,35 @@ TEST(CostModel, NcclInEveryTierSendsBothHalvesWithinAHostAndSharesBetweenThem) {
   EXPECT_NEAR(cost_of(plan, shape, four_hosts(), model).seconds, device + 0.1 * host, 1e-9);
 }
 
+TEST(CostModel, NcclReducesMoreOfWhatMoreGpusOfAHostHave) {
+  LinkModel model = links(1);
+  model.devices = {0, 1e8};
+  ClusterShape cluster = four_hosts();
+  cluster.ranks_a_host = cluster.least_ranks_a_host = 4;
+  cluster.ranks = 16;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.device = DevicePath::kNcclTiers;
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  const double host = 2 * 3.0 / 4 * 8e6 / kRate + 2 * 2 * kLatency;
+  EXPECT_NEAR(cost_of(plan, shape, cluster, model).seconds, 2 * 3.0 / 4 * 8e6 / 1e8 + 0.1 * host, 1e-9);
+}
+
+TEST(CostModel, MpiPassesMemoryTwiceWithinAHostAndChunksOnceAndTheFirstAgain) {
+  LinkModel model = links(0);
+  model.memory = {1e-5, 1e9};
+  ClusterShape host;
+  host.ranks = host.ranks_a_host = host.least_ranks_a_host = 4;
+  const AllreduceShape shape = bytes_of(8'000'000);
+  const double once = 8e6 / 1e9 + 1e-5;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.chunking.chunks = 4;
+  EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, once + 8e6 / 4 / 1e9 + 4 * 1e-5, 1e-12);
+  plan = {};
+  plan.plain_mpi = true;
+  EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, 2 * once + 4 * 1e-5, 1e-12);
+}
+
 TEST(CostModel, WhatIsStagedIsCopiedBesideTheTiers) {
   LinkModel model = links(1);
   model.copies = {1e-3, 1e8};
@@ -232,6 +262,104 @@ TEST(CostModel, HalvesOfHostsCrossTheUplinkAsOftenAsTheirPairsDo) {
   EXPECT_NEAR(cost.latency_s, 4 * kLatency, 1e-12);
 }
 
+TEST(CostModel, AmongHostsARankWorksOnceForAllTiers) {
+  struct Expected {
+    Shape shape;
+    Algorithm algorithm;
+    double messages;
+    double added;  ///< times the bytes
+  };
+  const AllreduceShape shape = bytes_of(8'000'000);
+  for (const auto& [form, algorithm, messages, added] : {Expected{Shape::kHosts, Algorithm::kDirect, 6, 1},
+                                                         {Shape::kHosts, Algorithm::kOneShot, 3, 3},
+                                                         {Shape::kLeaders, Algorithm::kStar, 6, 3},
+                                                         {Shape::kHosts, Algorithm::kRing, 6, 1},
+                                                         {Shape::kHosts, Algorithm::kDoubling, 2, 2},
+                                                         {Shape::kHosts, Algorithm::kRecursive, 4, 0.75},
+                                                         {Shape::kRanks, Algorithm::kDirect, 14, 1},
+                                                         {Shape::kRanks, Algorithm::kDoubling, 3, 3},
+                                                         {Shape::kRanks, Algorithm::kRecursive, 6, 0.875}}) {
+    SCOPED_TRACE(std::string(name_of(form)) + ": " + name_of(algorithm));
+    const Plan plan = plan_of(form, {algorithm});
+    LinkModel model = links(2);
+    model.message_s = 1;
+    EXPECT_DOUBLE_EQ(cost_of(plan, shape, two_racks(), model).work_s, messages);
+    model.message_s = 0;
+    model.memory.bytes_per_s = 1;
+    EXPECT_DOUBLE_EQ(cost_of(plan, shape, two_racks(), model).work_s, added * 8e6);
+  }
+}
+
+TEST(CostModel, OneShotAndStarCrossTheUplinkForEachHostBehindIt) {
+  const AllreduceShape shape = bytes_of(8'000'000);
+  const Cost one_shot = cost_of(plan_of(Shape::kHosts, {Algorithm::kOneShot}), shape, two_racks(), links(2));
+  // Each host sends all to three others; of a rack's, two to two others.
+  EXPECT_NEAR(one_shot.tiers_s[0], 3 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(one_shot.tiers_s[1], 4 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(one_shot.latency_s, kLatency, 1e-12);
+  const Cost star = cost_of(plan_of(Shape::kLeaders, {Algorithm::kStar}), shape, two_racks(), links(2));
+  EXPECT_NEAR(star.tiers_s[0], 6 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(star.tiers_s[1], 4 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(star.latency_s, 2 * kLatency, 1e-12);
+}
+
+TEST(CostModel, AmongRanksTheLinkOfAHostCarriesWhatAllItsRanksSend) {
+  const AllreduceShape shape = bytes_of(8'000'000);
+  const auto cost = [&](Algorithm algorithm) {
+    return cost_of(plan_of(Shape::kRanks, {algorithm}), shape, two_racks(), links(2));
+  };
+  // An eighth to each of six others of two ranks, and to each of four others of four, twice.
+  const Cost direct = cost(Algorithm::kDirect);
+  EXPECT_NEAR(direct.tiers_s[0], 2 * 2 * 6.0 / 8 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(direct.tiers_s[1], 2 * 4 * 4.0 / 8 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(direct.latency_s, 2 * kLatency, 1e-12);
+  // All of it in each of three rounds.
+  const Cost doubling = cost(Algorithm::kDoubling);
+  EXPECT_NEAR(doubling.tiers_s[0], 3 * 2 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(doubling.tiers_s[1], 3 * 4 * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(doubling.latency_s, 3 * kLatency, 1e-12);
+}
+
+TEST(CostModel, BetweenTwoHostsEachWayIsOneExchange) {
+  ClusterShape two = four_hosts();
+  two.tiers = {{2, 1, 2, 1}};
+  two.hosts = 2;
+  two.ranks = 4;
+  const auto bytes = [&](Shape form, Algorithm algorithm) {
+    const Cost cost = cost_of(plan_of(form, {algorithm}), bytes_of(8'000'000), two, links(1));
+    return cost.tiers_s[0] * kRate / 8e6;
+  };
+  EXPECT_NEAR(bytes(Shape::kLeaders, Algorithm::kDirect), 1, 1e-9);
+  EXPECT_NEAR(bytes(Shape::kLeaders, Algorithm::kOneShot), 1, 1e-9);
+  EXPECT_NEAR(bytes(Shape::kLeaders, Algorithm::kStar), 2, 1e-9) << "to the other one, and back";
+  EXPECT_NEAR(bytes(Shape::kLeaders, Algorithm::kRecursive), 1, 1e-9) << "a half there, and a half back";
+}
+
+TEST(CostModel, SumsOfHalvesAreSentAsFloats) {
+  // After the first round, in which nothing has been added yet.
+  AllreduceShape halves = bytes_of(8'000'000);
+  halves.rounds_each_step = true;
+  const auto bytes = [&](Algorithm algorithm) {
+    const Cost cost = cost_of(plan_of(Shape::kTiers, {algorithm}), halves, four_hosts(), links(1));
+    return cost.tiers_s[0] * kRate / 8e6;
+  };
+  EXPECT_NEAR(bytes(Algorithm::kDoubling), 1 + 2, 1e-9);
+  EXPECT_NEAR(bytes(Algorithm::kRecursive), 0.5 + 2 * 0.25 + 0.75, 1e-9);
+  EXPECT_NEAR(bytes(Algorithm::kDirect), 2 * 0.75, 1e-9) << "owners add up all at once";
+}
+
+TEST(CostModel, HostsOfASmallRackThatDoubleSendToSeveralOfALargeOne) {
+  ClusterShape cluster = two_racks();
+  cluster.tiers[1].segments = 2;
+  LinkModel model = links(2);
+  const Plan plan = plan_of(Shape::kHosts, {Algorithm::kDoubling});
+  const Cost cost = cost_of(plan, bytes_of(8'000'000), cluster, model);
+  EXPECT_NEAR(cost.tiers_s[0], (1 + 2) * 8e6 / kRate, 1e-12);
+  EXPECT_NEAR(cost.tiers_s[1], 2 * 2 * 8e6 / kRate, 1e-12);
+  model.message_s = 1;
+  EXPECT_DOUBLE_EQ(cost_of(plan, bytes_of(8'000'000), cluster, model).work_s, 1 + 2);
+}
+
 TEST(CostModel, ChunksOverlapTheTiersButForTheFirst) {
   LinkModel model = links(2);
   model.overlap = 1;
@@ -256,6 +384,47 @@ TEST(CostModel, MoreThanTheCacheHoldsIsReadTwice) {
   plan.chunking.slots = 5;
   EXPECT_NEAR(cost_of(plan, shape, host, model).memory_s, 1.3 * bytes / 1e9, 1e-9);
   EXPECT_NEAR(cost_of(plan, shape, host, model).seconds, 1.3 * bytes / 1e9 + bytes / 8 / 1e9, 1e-9);
+}
+
+TEST(CostModel, ASingleChunkIsReadOnceHoweverLargeItIs) {
+  LinkModel model = links(0);
+  model.memory = {0, 1e9};
+  ClusterShape host;
+  host.ranks = host.ranks_a_host = host.least_ranks_a_host = 4;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.chunking = {.chunk_elements = 4 << 20, .chunks = 1, .slots = 2};
+  EXPECT_NEAR(cost_of(plan, bytes_of(16 << 20), host, model).memory_s, (16 << 20) / 1e9, 1e-9);
+  plan.chunking.chunks = 2;
+  EXPECT_NEAR(cost_of(plan, bytes_of(32 << 20), host, model).memory_s, 1.3 * (32 << 20) / 1e9, 1e-9);
+}
+
+TEST(CostModel, OnlyWhatRanksOfAHostReduceInItsMemoryTakesThatTime) {
+  LinkModel model = links(1);
+  model.memory = {1e-5, 1e9};
+  const auto memory_s = [&](Shape form, DevicePath device) {
+    Plan plan = plan_of(form, {Algorithm::kDirect});
+    plan.device = device;
+    AllreduceShape shape = bytes_of(8'000'000);
+    shape.memory = device == DevicePath::kStaged ? 0 : 1;
+    return cost_of(plan, shape, four_hosts(), model).memory_s;
+  };
+  for (const Shape form : {Shape::kTiers, Shape::kLeaders, Shape::kHosts}) {
+    EXPECT_NEAR(memory_s(form, DevicePath::kStaged), 8e6 / 1e9 + 1e-5, 1e-12) << name_of(form);
+  }
+  EXPECT_EQ(memory_s(Shape::kRanks, DevicePath::kStaged), 0);
+  for (const DevicePath device : {DevicePath::kNcclTiers, DevicePath::kNcclHosts, DevicePath::kIpc}) {
+    EXPECT_EQ(memory_s(Shape::kTiers, device), 0) << "the GPUs do it";
+  }
+}
+
+TEST(CostModel, NcclsMessagesAreNoWorkOfTheProcessor) {
+  LinkModel model = links(1);
+  model.message_s = 1;
+  Plan plan = plan_of(Shape::kTiers, {});
+  plan.device = DevicePath::kNcclTiers;
+  AllreduceShape shape = bytes_of(8'000'000);
+  shape.memory = 1;
+  EXPECT_EQ(cost_of(plan, shape, four_hosts(), model).work_s, 0);
 }
 
 TEST(CostModel, WithinHostsNcclReducesBothHalvesWhileItsShareIsCopied) {

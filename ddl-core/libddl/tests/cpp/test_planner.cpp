@@ -62,7 +62,11 @@ TEST(LinkModel, OtherTextsAreRefusedAndChangeNothing) {
         std::string("ddl-links 1\nmemory 1e-6 nan\ntier 1 2\ntier 1 2\n"),
         std::string("ddl-links 1\ntier 1e-6 1e9\ntier 1e-6 1e9\n"),
         std::string("ddl-links 1\nmemory 1e-6 1e9\ntier -1 1e9\ntier 0 1e9\n"),
-        std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 0 0\ntier 0 1e9\n"), std::string(4000, 'x')}) {
+        std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 0 0\ntier 0 1e9\n"),
+        std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 0 1\ntier 0 1e9\n"),
+        std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 0 1e15\ntier 0 1e9\n"),
+        std::string("ddl-links 1\nmemory 1e-6 1e9\ntier 100 1e9\ntier 0 1e9\n"),
+        std::string("ddl-links 1\nmemory 1e-6 1e9\nlink 0 1e9\ntier 0 1e9\n"), std::string(4000, 'x')}) {
     LinkModel model = LinkModel::assumed(2);
     const std::string before = model.to_text();
     EXPECT_FALSE(model.from_text(text, 2)) << text;
@@ -155,12 +159,167 @@ TEST(Planner, ChunksCoverTheBufferAndFitTheStage) {
           EXPECT_LE(cut.slots * cut.slot_bytes, kStageBytes);
           EXPECT_LE(cut.slots, kMaxSlots);
           EXPECT_GE(cut.chunks * cut.chunk_elements, count);
+          EXPECT_EQ(cut.chunks == 0, count == 0);
           EXPECT_TRUE(count == 0 || (cut.chunks - 1) * cut.chunk_elements < count);
           EXPECT_TRUE(cut.chunks <= 1 || cut.chunk_elements % 256 == 0);
         }
       }
     }
   }
+}
+
+TEST(Planner, ChunksOfAnAlgorithmThatIsAskedForFillTheirSlots) {
+  for (const char mode : std::string("brcm")) {
+    Planner planner(cluster({2, 2, 2, 2}), {mode, Determinism::kRun}, slow_uplinks(1));
+    for (const std::size_t width : {2U, 4U, 8U}) {
+      AllreduceShape shape;
+      shape.width = width;
+      shape.elements = 8 << 20;
+      const Chunking cut = planner.choose(shape).chunking;
+      EXPECT_EQ(cut.chunk_elements * width, cut.slot_bytes) << mode << ' ' << width;
+      EXPECT_LE(cut.slot_bytes, kMaxChunkBytes) << mode << ' ' << width;
+    }
+  }
+}
+
+TEST(Planner, OnlyTiersHaveAWindowEach) {
+  const Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {'p', Determinism::kOff}, slow_uplinks(2));
+  for (const std::size_t bytes : {64U, 1U << 20}) {
+    for (const Plan& plan : planner.candidates(floats(bytes))) {
+      if (plan.plain_mpi) continue;
+      EXPECT_EQ(plan.windows.size(), plan.shape == Shape::kTiers ? 2U : 1U) << plan.to_text();
+      EXPECT_EQ(plan.windows.back(), window_bytes(2)) << "hosts share the uplink";
+    }
+  }
+}
+
+TEST(Planner, AmongMoreGroupsThereAreMoreWaysAtTheTop) {
+  using Ways = std::set<Algorithm>;
+  const auto ways = [](std::size_t hosts, std::size_t bytes) {
+    AllreduceShape shape = floats(bytes);
+    shape.order_free = true;
+    shape.one_buffer = false;
+    Ways found;
+    const Planner planner(cluster(std::vector<int>(hosts, 2)), {}, slow_uplinks(1));
+    for (const Plan& plan : planner.candidates(shape)) {
+      if (plan.shape == Shape::kTiers) found.insert(plan.algorithms.back());
+    }
+    return found;
+  };
+  Ways all = {Algorithm::kDirect, Algorithm::kDoubling};
+  EXPECT_EQ(ways(2, 1 << 18), all) << "the others are the direct exchange";
+  all.insert({Algorithm::kRecursive, Algorithm::kRing});
+  EXPECT_EQ(ways(3, 1 << 18), all);
+  EXPECT_EQ(ways(7, 1 << 16), all);
+  all.insert(Algorithm::kMultiplying);
+  EXPECT_EQ(ways(8, 1 << 16), all);
+}
+
+TEST(Planner, WhereThereAreRacksHostsMayExchangeAsIfThereWereNone) {
+  const auto hosts_alone = [](const Topology& topology) {
+    AllreduceShape shape = floats(64 << 10);
+    shape.order_free = true;
+    const Planner planner(topology, {}, fast_links(topology.tiers().size() - 1));
+    const auto plans = planner.candidates(shape);
+    return std::any_of(plans.begin(), plans.end(), [](const Plan& plan) {
+      return plan.shape == Shape::kHosts && plan.algorithms.front() == Algorithm::kRecursive;
+    });
+  };
+  EXPECT_TRUE(hosts_alone(cluster({2, 2, 2, 2}, {2, 2, 2})));
+  EXPECT_FALSE(hosts_alone(cluster({2, 2, 2, 2})));
+}
+
+TEST(Planner, ACallThatIsABitLargerThanTheLargestChunkIsCut) {
+  // Also if its record began with one that is not.
+  LinkModel model = fast_links(1);
+  model.chunk_s = 1e-2;
+  Planner planner(cluster({2, 2}), {}, model);
+  EXPECT_EQ(planner.choose(floats(kMaxChunkBytes)).chunking.chunks, 1U);
+  const Chunking cut = planner.choose(floats(kMaxChunkBytes + 4096)).chunking;
+  EXPECT_EQ(cut.chunks, 2U);
+  EXPECT_LE(cut.chunk_elements * 4, kMaxChunkBytes);
+}
+
+TEST(Planner, CutsAreAtWholeBlocksOfTheWireFormats) {
+  const Planner planner(cluster({2, 2}), {}, slow_uplinks(1));
+  for (const std::size_t wanted : {1U, 255U, 256U, 257U, 511U, 513U}) {
+    Plan plan;
+    plan.algorithms = {Algorithm::kDirect};
+    plan.chunking.chunk_elements = wanted;
+    const std::size_t chunk = planner.finish(plan, floats(4000)).chunking.chunk_elements;
+    EXPECT_EQ(chunk, wanted <= 256 ? wanted : (wanted / 256 + 1) * 256);
+  }
+}
+
+TEST(Planner, SumsThatAreKeptWideInStepsHaveAQuarterOfTheSlots) {
+  // They take four times the memory of the chunk.
+  const Planner planner(cluster(std::vector<int>(8, 1)), {}, slow_uplinks(1));
+  AllreduceShape shape;
+  shape.width = 2;
+  shape.elements = 8 << 20;
+  const auto slots = [&](Algorithm algorithm, bool rounds_each_step) {
+    shape.rounds_each_step = rounds_each_step;
+    Plan plan;
+    plan.algorithms = {algorithm};
+    plan.chunking.chunk_elements = 64 << 10;
+    return planner.finish(plan, shape).chunking.slots;
+  };
+  for (const Algorithm algorithm : {Algorithm::kDoubling, Algorithm::kMultiplying, Algorithm::kRecursive}) {
+    EXPECT_EQ(slots(algorithm, false), 32U) << name_of(algorithm);
+    EXPECT_EQ(slots(algorithm, true), 8U) << name_of(algorithm);
+  }
+  for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kOneShot, Algorithm::kRing}) {
+    EXPECT_EQ(slots(algorithm, true), 32U) << name_of(algorithm);
+  }
+}
+
+TEST(Planner, ARingKeepsTheOrderOfTwoAlone) {
+  const auto allowed = [](const Topology& topology, Shape form, Algorithm algorithm) {
+    Plan plan;
+    plan.shape = form;
+    plan.algorithms = {algorithm};
+    return Planner(topology, {}, slow_uplinks(1)).allows(plan, floats(1 << 20));
+  };
+  for (const Shape form : {Shape::kTiers, Shape::kHosts}) {
+    EXPECT_TRUE(allowed(cluster({2, 2}), form, Algorithm::kRing)) << name_of(form);
+    EXPECT_FALSE(allowed(cluster({2, 2, 2}), form, Algorithm::kRing)) << name_of(form);
+  }
+  EXPECT_FALSE(allowed(cluster({2, 2}), Shape::kRanks, Algorithm::kRing)) << "of four ranks";
+  EXPECT_TRUE(allowed(cluster({1, 1}), Shape::kRanks, Algorithm::kRing));
+}
+
+TEST(Planner, LeadersHaveNoRingAndNoCollectivesOfMpi) {
+  const Planner planner(cluster({1, 1}), {'p', Determinism::kOff}, slow_uplinks(1));
+  Plan plan;
+  plan.shape = Shape::kLeaders;
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kMpi}) {
+    plan.algorithms = {algorithm};
+    EXPECT_FALSE(planner.allows(plan, floats(64))) << name_of(algorithm);
+  }
+  plan.algorithms = {Algorithm::kDirect};
+  EXPECT_TRUE(planner.allows(plan, floats(64)));
+}
+
+TEST(Planner, TextOfAPlanSaysWhereItReducesAndHow) {
+  Plan plan;
+  plan.algorithms = {Algorithm::kDirect, Algorithm::kDoubling};
+  plan.chunking = {.chunk_elements = 256, .chunks = 3};
+  EXPECT_EQ(plan.to_text(), "tiers: direct, recursive doubling; 3 x 256 elements");
+  plan.memory = 1;
+  EXPECT_EQ(plan.to_text(), "tiers: direct, recursive doubling; 3 x 256 elements, staged from CUDA memory");
+  plan.device = DevicePath::kNcclHosts;
+  EXPECT_EQ(plan.to_text(), "NCCL within hosts; tiers: direct, recursive doubling; 3 x 256 elements");
+  plan.device = DevicePath::kIpc;
+  EXPECT_EQ(plan.to_text(), "CUDA IPC within hosts; tiers: direct, recursive doubling; 3 x 256 elements");
+  plan.device = DevicePath::kNcclTiers;
+  EXPECT_EQ(plan.to_text(), "NCCL in every tier; 3 x 256 elements");
+  plan.device = DevicePath::kNccl;
+  EXPECT_EQ(plan.to_text(), "NCCL all-reduce");
+  plan.plain_mpi = true;
+  EXPECT_EQ(plan.to_text(), "MPI_Allreduce");
+  Plan within_a_host;
+  within_a_host.chunking = {.chunk_elements = 7, .chunks = 1};
+  EXPECT_EQ(within_a_host.to_text(), "reduce-scatter + all-gather; 1 x 7 elements");
 }
 
 TEST(Planner, WhatFillsWholeChunksHasNoEmptyOne) {
@@ -219,6 +378,58 @@ TEST(Planner, WhatIsSmallerThanAChunkIsOneOfWholeParts) {
   }
 }
 
+TEST(Planner, ChunksOnADeviceAreAsLargeAsTheirMemoryAllows) {
+  // A chunk of a few elements would pay for its start again and again.
+  const Planner planner(cluster({3, 3}), {'b', Determinism::kRun}, slow_uplinks(1));
+  AllreduceShape shape;
+  shape.elements = 64 << 20;
+  shape.memory = 1;
+  shape.nccl = shape.nccl_hosts = true;
+  for (const std::size_t width : {2U, 4U, 8U}) {
+    shape.width = width;
+    const auto plans = planner.candidates(shape);
+    ASSERT_FALSE(plans.empty());
+    for (const Plan& plan : plans) {
+      ASSERT_EQ(plan.device, DevicePath::kNcclHosts);
+      EXPECT_GT(plan.chunking.chunk_elements * width, kDeviceChunkBytes / 2);
+      EXPECT_LE(plan.chunking.chunk_elements * width, kDeviceChunkBytes);
+      EXPECT_EQ(plan.chunking.chunk_elements % (3 * 64), 0U) << "whole cache lines of each rank";
+    }
+  }
+}
+
+TEST(Planner, WhatFillsAChunkOnADeviceIsNotCut) {
+  // Even if it cannot be divided into whole cache lines of each rank.
+  const Planner planner(cluster({3, 3}), {'b', Determinism::kRun}, slow_uplinks(1));
+  AllreduceShape shape = floats(kDeviceChunkBytes);
+  shape.memory = 1;
+  shape.nccl = shape.nccl_hosts = true;
+  EXPECT_EQ(planner.candidates(shape).front().chunking.chunks, 1U);
+  ++shape.elements;
+  EXPECT_EQ(planner.candidates(shape).front().chunking.chunks, 2U);
+}
+
+TEST(Planner, WhereNcclReducesInEveryTierThereIsAChunkForEachStep) {
+  const auto plan_on = [](const Topology& topology) {
+    const Planner planner(topology, {'b', Determinism::kRun}, slow_uplinks(topology.tiers().size() - 1));
+    AllreduceShape shape = floats(256 << 20);
+    shape.memory = 1;
+    shape.nccl = shape.nccl_tiers = true;
+    return planner.candidates(shape).front();
+  };
+  // Reduce-scatter and all-gather, within hosts, between them, and between racks.
+  const Plan hosts = plan_on(cluster({2, 2}));
+  const Plan racks = plan_on(cluster({2, 2, 2, 2}, {2, 2, 2}));
+  for (const Plan* plan : {&hosts, &racks}) {
+    ASSERT_EQ(plan->device, DevicePath::kNcclTiers);
+    const std::size_t used = plan->chunking.slots * plan->chunking.chunk_elements * 4;
+    EXPECT_LE(used, kTiersScratchBytes);
+    EXPECT_GT(used, kTiersScratchBytes * 9 / 10);
+  }
+  EXPECT_EQ(hosts.chunking.slots, 4U);
+  EXPECT_EQ(racks.chunking.slots, 6U);
+}
+
 TEST(Planner, WhereBitsMayNotDependOnTimesOneWayOfADeviceIsChosenForAll) {
   AllreduceShape shape;
   shape.elements = 16 << 20;
@@ -247,6 +458,19 @@ TEST(Planner, ChunksOfSeveralSizesAreTriedWhateverAnElementsWidth) {
   }
 }
 
+TEST(Planner, NoCandidateIsTriedTwice) {
+  for (const std::size_t bytes :
+       {4U << 10, 64U << 10, 100U << 10, 128U << 10, 256U << 10, 512U << 10, 3U << 20}) {
+    for (const auto& hosts : std::vector<std::vector<int>>{{4}, {2, 2}, {2, 2, 2, 2, 2}}) {
+      const Planner planner(cluster(hosts), {}, slow_uplinks(hosts.size() > 1 ? 1 : 0));
+      std::set<std::string> texts;
+      for (const Plan& plan : planner.candidates(floats(bytes))) {
+        EXPECT_TRUE(texts.insert(plan.to_text()).second) << plan.to_text() << " for " << bytes << " bytes";
+      }
+    }
+  }
+}
+
 TEST(Planner, TwoHostsDoNotExchangeInOneShotWhatTheyWouldInDoubling) {
   const auto one_shot_of_hosts = [](const Topology& topology) {
     const Planner planner(topology, {}, slow_uplinks(topology.tiers().size() - 1));
@@ -259,6 +483,26 @@ TEST(Planner, TwoHostsDoNotExchangeInOneShotWhatTheyWouldInDoubling) {
   EXPECT_TRUE(one_shot_of_hosts(cluster({2, 2}, {1, 1}))) << "of two racks";
 }
 
+TEST(Planner, HostsDoNotExchangeInOneShotWhatLeadersWould) {
+  Plan plan;
+  plan.shape = Shape::kHosts;
+  plan.algorithms = {Algorithm::kOneShot};
+  const auto allowed = [&](std::size_t hosts) {
+    return Planner(cluster(std::vector<int>(hosts, 1)), {}, fast_links(1)).allows(plan, floats(64));
+  };
+  EXPECT_FALSE(allowed(kFewHosts));
+  EXPECT_TRUE(allowed(kFewHosts + 1));
+}
+
+TEST(Planner, WhatIsKnownOfASizeHoldsForTheQuarterOfAPowerOfTwo) {
+  Planner planner(cluster({2, 2}), {}, slow_uplinks(1));
+  const AllreduceShape learned = floats(4 << 20);
+  for (int i = 0; i < 2; ++i) planner.learn(learned, planner.choose(learned).candidate, 1e-2);
+  EXPECT_EQ(planner.explain(floats((4 << 20) - 4)), "");
+  EXPECT_EQ(planner.explain(floats(5 << 20)), "");
+  EXPECT_NE(planner.explain(floats((5 << 20) - 4)), "");
+}
+
 TEST(Planner, OfEqualPredictionsTheLeadersComeFirst) {
   // Without an agreement: between two hosts of one rank, leaders and all ranks do the same.
   const Planner planner(cluster({1, 1}), {}, fast_links(1));
@@ -268,6 +512,14 @@ TEST(Planner, OfEqualPredictionsTheLeadersComeFirst) {
     EXPECT_FALSE(plans[i - 1].predicted_s == plans[i].predicted_s && plans[i].shape == Shape::kLeaders &&
                  plans[i - 1].shape != Shape::kLeaders)
         << plans[i].to_text();
+  }
+}
+
+TEST(Planner, MpisOwnCollectivesRunOneAfterTheOther) {
+  // All ranks have to start them in the same order.
+  Planner planner(cluster({2, 2}), {'m', Determinism::kRun}, slow_uplinks(1));
+  for (const std::size_t bytes : {64U, 64U << 10, 64U << 20}) {
+    EXPECT_EQ(planner.choose(floats(bytes)).chunking.slots, 1U) << bytes;
   }
 }
 
@@ -487,6 +739,7 @@ TEST(Planner, LeadersOfManyHostsSendAFewMessages) {
     EXPECT_EQ(ways_of_leaders(hosts(7), bytes), few);
     const Ways eight = ways_of_leaders(hosts(kFewHosts), bytes);
     EXPECT_TRUE(std::includes(eight.begin(), eight.end(), few.begin(), few.end()));
+    EXPECT_TRUE(eight.contains(Algorithm::kMultiplying)) << "in two rounds rather than three";
     for (const std::size_t count : {9U, 12U, 16U, 31U, 64U}) {
       Ways many = {Algorithm::kDoubling, Algorithm::kMultiplying};
       EXPECT_EQ(ways_of_leaders(hosts(count), bytes, true), many) << count;
@@ -513,6 +766,35 @@ TEST(Planner, GoodPredictionsAreKept) {
     const Plan plan = planner.choose(shape);
     EXPECT_EQ(plan.to_text(), chosen);
     planner.learn(shape, plan.candidate, plan.predicted_s * (i % 2 == 0 ? 0.9 : 1.15));
+  }
+}
+
+TEST(Planner, AQuarterMoreOrLessThanPredictedIsStillGood) {
+  const AllreduceShape shape = floats(1 << 20);
+  for (const double times : {0.75, 1.25}) {
+    Planner planner(cluster({2, 2, 2, 2}), {}, slow_uplinks(1));
+    for (int i = 0; i < 20; ++i) {
+      const Plan plan = planner.choose(shape);
+      EXPECT_EQ(plan.candidate, 0U);
+      planner.learn(shape, plan.candidate, plan.predicted_s * times);
+    }
+    EXPECT_EQ(planner.explain(shape).find("corrected"), std::string::npos);
+  }
+}
+
+TEST(Planner, WhatIsFastInLessThanHalfOfItsTriesIsNotChosen) {
+  const AllreduceShape shape = floats(4096);
+  for (const int fast : {3, 4}) {  // of seven
+    Planner planner(cluster({2, 2, 2, 2}, {2, 2, 2}), {}, slow_uplinks(2));
+    const std::size_t lucky = planner.candidates(shape).size() - 1;
+    int calls = 0;
+    // One more than the tries of all, as the first call says nothing.
+    for (std::size_t i = 0; i < 7 * (lucky + 1) + 1; ++i) {
+      const std::size_t candidate = planner.choose(shape).candidate;
+      const bool quick = candidate == lucky && calls++ < fast;
+      planner.learn(shape, candidate, quick ? 1e-4 : 1e-3 + 1e-6 * static_cast<double>(candidate));
+    }
+    EXPECT_EQ(planner.choose(shape).candidate, fast > 3 ? lucky : 0U);
   }
 }
 
@@ -561,6 +843,8 @@ TEST(Planner, WhatWasFasterWhenTriedThanInEarnestIsGivenUp) {
   }
   EXPECT_EQ(last, steady);
   EXPECT_LT(of_flattered, 100);
+  const std::string said = planner.explain(shape);
+  EXPECT_NE(said.find(", corrected"), std::string::npos) << said;
 }
 
 TEST(Planner, WhatWasDisturbedWhenTriedIsTriedAgain) {
@@ -584,15 +868,38 @@ TEST(Planner, ExplainsWhenSomethingIsDecided) {
   const AllreduceShape shape = floats(1 << 16);
   EXPECT_EQ(planner.explain(shape), "");
   for (int i = 0; i < 2; ++i) {
-    const Plan plan = planner.choose(shape);
-    planner.learn(shape, plan.candidate, plan.predicted_s);
+    planner.learn(shape, planner.choose(shape).candidate, 0.0125);
   }
   const std::string said = planner.explain(shape);
   EXPECT_NE(said.find("65536 bytes: "), std::string::npos) << said;
   EXPECT_NE(said.find("predicted "), std::string::npos);
-  EXPECT_NE(said.find("measured "), std::string::npos);
+  EXPECT_NE(said.find("measured 12.500 ms"), std::string::npos) << said;
   EXPECT_NE(said.find("instead of "), std::string::npos);
+  EXPECT_EQ(said.find("measured "), said.rfind("measured ")) << "the others have not been tried: " << said;
   EXPECT_EQ(planner.explain(shape), "") << "nothing new";
+  const std::size_t candidates = planner.candidates(shape).size();
+  for (std::size_t i = 0; i < 7 * candidates; ++i) {
+    planner.learn(shape, planner.choose(shape).candidate, 0.0125);
+  }
+  const std::string settled = planner.explain(shape);
+  EXPECT_NE(settled.find("expected now 12.500 ms"), std::string::npos) << settled;
+  std::size_t others = 0;
+  for (std::size_t at = 0; (at = settled.find("measured 12.500 ms", at)) != std::string::npos; ++at) ++others;
+  EXPECT_EQ(others, candidates) << "the last time, and each of the others: " << settled;
+}
+
+TEST(Planner, SaysThatAPredictionWasCorrectedOnlyIfItWas) {
+  const AllreduceShape shape = floats(1 << 20);
+  for (const double times : {1.0, 3.0}) {
+    Planner planner(cluster({2, 2, 2, 2}), {}, slow_uplinks(1));
+    for (int i = 0; i < 4; ++i) {
+      const Plan plan = planner.choose(shape);
+      planner.learn(shape, plan.candidate, times * plan.predicted_s);
+    }
+    const std::string said = planner.explain(shape);
+    EXPECT_NE(said, "");
+    EXPECT_EQ(said.find(", corrected") != std::string::npos, times > 1) << said;
+  }
 }
 
 }  // namespace
