@@ -25,11 +25,11 @@ def new_token() -> bytes:
     return os.urandom(TOKEN_BYTES)
 
 
-def same_token(one: bytes, other: bytes) -> bool:
+def same_token(token: bytes, other: bytes) -> bool:
     """Whether two tokens are equal, in a time that tells nothing about them."""
     from hmac import compare_digest  # brings OpenSSL with it
 
-    return compare_digest(one, other)
+    return compare_digest(token, other)
 
 
 def own_addresses() -> list[str]:

@@ -416,7 +416,7 @@ class _Search:
                 self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), expected[pair], worse)
 
     def _both_good(self, pair: Pair) -> bool:
-        return all(host in self.good or (host not in self.bad) for host in pair)
+        return not any(host in self.bad for host in pair)
 
     def _few_crossing(self, pairs: Iterable[Pair]) -> list[list[Pair]]:
         """Rounds of disjoint pairs, with one pair at most across each rack's uplink."""
@@ -440,7 +440,11 @@ class _Search:
         silent = {host for host in seen if host not in self.answered}
         verdicts = [Verdict(Fault.SILENT, (host,)) for host in sorted(silent)]
         verdicts += [self.bad[host] for host in sorted(self.bad) if host not in silent]
-        verdicts += [verdict for verdict in self.slow_racks.values() if verdict.members[0] not in silent]
+        verdicts += [
+            verdict
+            for verdict in self.slow_racks.values()
+            if verdict.fault != Fault.HOST or verdict.members[0] not in silent
+        ]
         named = {
             host
             for verdict in verdicts

@@ -357,3 +357,10 @@ def test_the_direction_is_told_of_racks_with_one_host(host: int) -> None:
 
 def test_the_path_between_two_racks_with_one_host_is_one_between_hosts() -> None:
     assert named(solve(Simulated([0, 1, 2, 3, 4], 3 * LINK, paths={(1, 2): 0.1}))) == {("path", (1, 2))}
+
+
+@pytest.mark.parametrize("silent", range(15))
+def test_a_slow_uplink_is_named_whichever_host_is_silent(silent: int) -> None:
+    racks = [rack for rack in range(5) for _ in range(3)]
+    found = named(solve(Simulated(racks, 3 * LINK, silent={silent}, uplinks={1: 0.5 * LINK})))
+    assert found == {("silent", (silent,)), ("rack", (1,))}
