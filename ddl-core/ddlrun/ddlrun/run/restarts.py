@@ -1,5 +1,6 @@
 """Starting a failed job again: from its script's latest checkpoint, on the hosts that can still take part."""
 
+import gc
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -27,6 +28,8 @@ def run(first: Job, options: Options, folder: RunFolder, console: Console) -> No
     """
     until = time.monotonic() + options.timeout if options.timeout else None
     job = first
+    gc.freeze()
+    gc.enable()  # which bin/ddlrun has switched off for the start
     while True:
         result = job_run.run(job, options, folder, console, _left(until))
         if result.error is not None:
