@@ -240,7 +240,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=9, help="of each way (9)")
     parser.add_argument("--megabytes", type=int, default=100, help="of output (100)")
     parser.add_argument("--record", action="store_true", help="write the figures into the tree")
+    parser.add_argument("--page", action="store_true", help="only write the page again; measures nothing")
     options = parser.parse_args()
+    if options.page:
+        write_atomic(PAGE, page())
+        return
     prefix = options.prefix.resolve()
     figures = {
         "host": measure_host(prefix, options.turns),

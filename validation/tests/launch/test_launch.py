@@ -12,6 +12,7 @@ import pytest
 from program_runner import ROOT, Environment
 
 from ddl_validate.cluster import missing_requirements
+from ddl_validate.launch import start_cost
 
 
 @pytest.fixture
@@ -36,11 +37,20 @@ def measured(env: Environment, program: str, *words: str) -> dict[str, Any]:
 
 
 def test_what_ddlrun_adds(able: None, env: Environment) -> None:
-    found = measured(env, "start_cost", "--hosts", "2", "--turns", "1")
-    assert found.keys() == {"hosts", "mpirun_s", "checks_on_s_more", "checks_off_s_more"}
+    found = measured(env, "start_cost", "--hosts", "2", "--turns", "1", "--megabytes", "2")
+    assert found.keys() == {"host", "hosts", "output"}
+    many, one, output = found["hosts"], found["host"], found["output"]
     # each rank sleeps for 0.3 s, and ddlrun's ranks do so too
-    assert found["hosts"] == 2 and found["mpirun_s"] >= 0.3
-    assert min(found["checks_on_s_more"], found["checks_off_s_more"]) + found["mpirun_s"] >= 0.3
+    assert many["hosts"] == 2 and many["mpirun_s"] >= 0.3
+    assert min(many["checks_on_s_more"], many["checks_off_s_more"]) + many["mpirun_s"] >= 0.3
+    # Python takes more than a hundredth of a second to load ddlrun
+    assert min(one["checks_on_cpu_s_more"], one["checks_off_cpu_s_more"]) > 0.01 and one["mpirun_cpu_s"] > 0
+    assert output["megabytes"] == 2 and output["pipe_s"] > 0
+
+
+def test_the_page_has_what_was_recorded() -> None:
+    """And says so where ddlrun has changed since: `python -m ddl_validate.launch.start_cost --page`."""
+    assert start_cost.PAGE.read_text() == start_cost.page()
 
 
 def test_first_all_reduce(able: None, env: Environment) -> None:
