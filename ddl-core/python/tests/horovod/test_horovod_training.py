@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-TORCH = ("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on")
+TORCH = ("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed")
 WAYS = (
     *("tape", "tf_keras_fit", "tf_keras_legacy_fit", "keras3_fit", "keras3_accumulation_fit", "keras3_loop"),
     *("tf_keras_callbacks", "keras3_callbacks"),
@@ -75,3 +75,27 @@ def test_accumulation_of_another_keras_is_refused(jobs: Any) -> None:
     )
     job = jobs.alone(program)
     assert job.status != 0 and "pass them gradient_accumulation_steps=2" in job.err
+
+
+KERAS_SCRIPTS = (
+    *("models_of_horovod_go_on", "models_without_horovod_go_on", "hdf5_of_horovod_goes_on"),
+    *("hdf5_without_horovod_goes_on", "rank_0_alone_loads", "a_rank_overflows", "a_loop_of_tensorflow_2"),
+    *("a_train_step_with_a_tape", "what_was_an_argument_of_compile", "seeds_stay_different"),
+)
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["keras3", "tf_keras"])
+def test_scripts_for_older_versions(jobs: Any, tmp_path: Path, legacy: str) -> None:
+    """And what they save loads without Horovod."""
+    job = jobs.mpirun(2, "keras_scripts.py", str(tmp_path), TF_USE_LEGACY_KERAS=legacy)
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in KERAS_SCRIPTS} == dict.fromkeys(KERAS_SCRIPTS, 2)
+    for name in ("horovod-model.keras", "plain-model.keras"):
+        program = f"import {'tf_keras' if legacy == '1' else 'keras'} as keras, numpy as np\n" + (
+            f"model = keras.models.load_model({str(tmp_path / name)!r})\n"
+            "before = int(np.array(model.optimizer.iterations))\n"
+            "model.fit(np.ones((4, 4)), np.ones((4, 1)), verbose=0)\n"
+            "print('steps', before, int(np.array(model.optimizer.iterations)))\n"
+        )
+        alone = jobs.alone(program)
+        assert alone.status == 0 and "steps 4 5" in alone.out, alone.err

@@ -125,5 +125,44 @@ def state_goes_on() -> None:
         assert buffer.abs().max() > 0
 
 
+def equal(network: nn.Module, name: str) -> None:
+    """On all ranks."""
+    for parameter in network.parameters():
+        for other in hvd.allgather(parameter.detach()[None]):
+            torch.testing.assert_close(other, parameter.detach(), rtol=0, atol=0, msg=name)
+
+
+def resumed() -> None:
+    """Rank 0 alone loads a checkpoint, as in Horovod's example of ImageNet: weights and rates stay equal."""
+    kinds = {
+        "SGD": lambda p: torch.optim.SGD(p, 0.1),
+        "SGD with weight decay": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1),
+        "AdamW": lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1),
+        "Adam": lambda p: torch.optim.Adam(p, 0.01),
+    }
+    for name, kind in kinds.items():
+        network = torch.nn.Linear(4, 1)
+        steps = hvd.DistributedOptimizer(
+            kind(network.parameters()), named_parameters=network.named_parameters()
+        )
+        if RANK == 0:
+            earlier = torch.nn.Linear(4, 1)
+            own = kind(earlier.parameters())
+            earlier(torch.ones(2, 4)).sum().backward()
+            own.step()
+            own.param_groups[0]["lr"] = 0.005
+            network.load_state_dict(earlier.state_dict())
+            steps.load_state_dict(own.state_dict())
+        hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+        hvd.broadcast_optimizer_state(steps, root_rank=0)
+        assert steps.param_groups[0]["lr"] == 0.005, name
+        equal(network, name)
+        for _ in range(3):
+            steps.zero_grad()
+            network(torch.randn(8, 4)).pow(2).mean().backward()
+            steps.step()
+        equal(network, name)
+
+
 if __name__ == "__main__":
-    run([distributed_optimizer, compressed, accumulated, sparse, state_goes_on])
+    run([distributed_optimizer, compressed, accumulated, sparse, state_goes_on, resumed])
