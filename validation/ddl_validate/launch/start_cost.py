@@ -85,8 +85,8 @@ def measure_hosts(prefix: Path, hosts: int, turns: int) -> dict[str, Any]:
     spec = ClusterSpec.even(hosts=hosts, shared=shared, environment=ENVIRONMENT)
     with Cluster(spec) as cluster:
 
-        def way(*words: str) -> Callable[[], object]:
-            return lambda: cluster.run("h1", words, timeout=120, check=True)
+        def way(*arguments: str) -> Callable[[], object]:
+            return lambda: cluster.run("h1", arguments, timeout=120, check=True)
 
         ddlrun = [f"{prefix}/bin/ddlrun", "-H", ",".join(host.name for host in spec.hosts)]
         bare = [f"{prefix}/bin/mpirun", "--hostfile", str(cluster.hostfile), "-np", str(hosts)]
@@ -99,10 +99,10 @@ def measure_hosts(prefix: Path, hosts: int, turns: int) -> dict[str, Any]:
         return {"hosts": hosts, **_starts(ways, turns)}
 
 
-def _way(words: Sequence[str]) -> Callable[[], object]:
+def _way(arguments: Sequence[str]) -> Callable[[], object]:
     environment = {**os.environ, **ENVIRONMENT}
     return lambda: subprocess.run(
-        words,
+        arguments,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -163,8 +163,8 @@ def source_hash() -> str:
     return digest.hexdigest()[:16]
 
 
-def _git(*words: str) -> str:
-    command = ["git", "-C", str(ROOT), *words]
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
 
 
@@ -194,9 +194,9 @@ def page() -> str:
 
 def block(document: Mapping[str, Any]) -> str:
     """The generated lines of the page."""
-    facts, one, many, output = (document[name] for name in ("machine", "host", "hosts", "output"))
+    facts, single, many, output = (document[name] for name in ("machine", "host", "hosts", "output"))
     changed = " with changes that were not committed" if document["dirty"] else ""
-    ssh = (many["checks_on_cpu_s_more"] - one["checks_on_cpu_s_more"]) / (many["hosts"] - 1)
+    ssh = (many["checks_on_cpu_s_more"] - single["checks_on_cpu_s_more"]) / (many["hosts"] - 1)
     lines = [
         BEGIN,
         "",
@@ -208,7 +208,7 @@ def block(document: Mapping[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     titles = ("2 ranks on one host", f"{many['hosts']} emulated hosts that share the cores, a rank on each")
-    for title, figures in zip(titles, (one, many), strict=True):
+    for title, figures in zip(titles, (single, many), strict=True):
         cells = [
             (figures[f"{way}_{end}"])
             for way in ("checks_on", "checks_off")
