@@ -21,34 +21,44 @@ _OF_OPEN_MPI = {
     "LOCAL_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
 _LAUNCHED = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_IS_SERVED = "TORCHELASTIC_USE_AGENT_STORE"
 _RENDEZVOUS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def _describe_ranks(options: Any) -> None:
-    """Sets torch's variables, by which DDL starts without a launcher, from arguments of `init_process_group`.
+def _describe_ranks(options: Any) -> bool:
+    """Sets torch's variables, by which DDL starts without a launcher, from arguments of `init_process_group`;
+    whether it did.
 
     The processes of `torch.multiprocessing.spawn` have no others.
     """
     if options.global_ranks_in_group or options.group_size == 1:
-        return
+        return False
     if any(name in os.environ for name in (*_LAUNCHED, "RANK", "WORLD_SIZE")):
-        return
+        return False
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
         # init_method="tcp://…"
         store = options.store
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
         if not (hasattr(store, "host") and hasattr(store, "port")):
-            return
+            return False
         os.environ.update(MASTER_ADDR=store.host, MASTER_PORT=str(store.port))
     os.environ.update(RANK=str(options.group_rank), WORLD_SIZE=str(options.group_size))
+    return True
 
 
 def _create(options: Any, _backend_options: Any) -> Any:
-    _describe_ranks(options)
-    from ddl.torch import _groups
+    described = _describe_ranks(options)
+    if described:
+        # Rank 0 serves the store already, as torchrun's agent does otherwise.
+        os.environ[_IS_SERVED] = "True"
+    try:
+        from ddl.torch import _groups
 
-    return _groups.create(options)
+        return _groups.create(options)
+    finally:
+        if described:
+            del os.environ[_IS_SERVED]
 
 
 def _name_ranks() -> None:

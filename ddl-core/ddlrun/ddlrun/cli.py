@@ -16,6 +16,23 @@ def main(arguments: list[str]) -> int:
     signal.
     """
     _open_missing_streams()
+    code = _run(arguments)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would try again, and then end with a code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return code or 141
+        _say(
+            f"[ERROR DDL-2-{int(Code.FOLDER)}] standard output cannot be written: {error.strerror}; "
+            "in what ddlrun's output goes to; make room there, or write it elsewhere"
+        )
+        return code or 1
+    return code
+
+
+def _run(arguments: list[str]) -> int:
     try:
         _require_click()
         if instruction := os.environ.get(COMPLETION_VARIABLE):

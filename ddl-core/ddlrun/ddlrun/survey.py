@@ -6,6 +6,7 @@ It can be done again, without hosts that are gone.
 import json
 import os
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -94,7 +95,7 @@ def _find_hosts(
     if not options.rankfile:
         hosts = _chosen(hosts, options)
     launchers.choose(options.launcher).check(hosts)
-    local = this_machine.local_names([host.name for host in hosts.hosts])
+    local = this_machine.local_names([host.name for host in hosts.hosts]) | {"localhost"}
     named = hosts.hosts
     if not options.rankfile:  # a rankfile's names go to mpirun as they are
         hosts = this_machine.unite_local(hosts, local)
@@ -133,6 +134,8 @@ def _look(
     gpu_use.settle(report, use)
     for reason in report.failed.values():
         console.log(str(reason))
+    if options.interface:
+        report.failed.update(_without_interface(options.interface, report.facts, local))
     able = {name: inventory for name, inventory in report.facts.items() if name not in report.failed}
     for text in diagnostics.differences(able):
         console.warn(Code.HARDWARE, text)
@@ -141,6 +144,26 @@ def _look(
     for code, text in gpu_checks.warnings(able, use.needed) if use is not GpuUse.NONE else ():
         console.warn(code, text)
     return Survey(environment, hosts, frozenset(local), able, named), report
+
+
+def _without_interface(
+    interface: str, facts: Mapping[str, HostInventory], local: Collection[str]
+) -> dict[str, LaunchError]:
+    """Hosts that lack the network interface of -interface."""
+    failed = {}
+    for name, inventory in facts.items():
+        names = {network.interface for network in inventory.networks}
+        if name in local:
+            names |= {local_name for _, local_name in socket.if_nameindex()}
+        if names and interface not in names:
+            failed[name] = LaunchError(
+                Code.USAGE,
+                f"there is no network interface {interface}, but {', '.join(sorted(names))}",
+                f"host {name}",
+                "name another one by -interface, or none",
+                exit_code=2,
+            )
+    return failed
 
 
 class _Counter:
@@ -250,9 +273,11 @@ def check(options: Options, console: Console) -> int:
 
 def _check_program(options: Options, path: str) -> None:
     name = options.program[0]
-    if shutil.which(name, path=path) is None:
+    # A path is meant from where the ranks start.
+    place = os.path.join(options.wdir, name) if options.wdir and os.sep in name else name
+    if shutil.which(place, path=path) is None:
         remedy = "give the program's path, or install it in the environment"
-        if Path(name).is_file():
+        if Path(place).is_file():
             remedy = f"start a Python file by `python {name}`; make any other executable: `chmod +x {name}`"
         raise LaunchError(
             Code.PROGRAM, f"the program {name!r} was not found", "on PATH and as a path", remedy

@@ -280,3 +280,20 @@ def test_beginnings_of_lines_wait_a_moment() -> None:
     # a full buffer has been cut somewhere
     assert lines.feed(0, b"x" * 8192, 2.0) == b"" and lines.take_due(3.0) == b""
     assert lines.feed(0, b"y\n", 3.1) == b"x" * 8192 + b"y\n" and lines.due is None
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "told"),
+    [
+        ('"$@" sh -c "echo x; sleep 0.5; echo y" | head -1 >&2; exit ${PIPESTATUS[0]}', 0, ""),
+        ('"$@" echo x >/dev/full', 1, "a part of its output is lost: No space left on device"),
+        ('"$@" -dry-run true >/dev/full', 1, "standard output cannot be written: No space left on device"),
+        ('"$@" -help | true; exit ${PIPESTATUS[0]}', 141, ""),
+    ],
+    ids=["reader", "full", "plan", "help"],
+)
+def test_output_that_nobody_takes(ddlrun: Ddlrun, shell: str, code: int, told: str) -> None:
+    """The job goes on. What is lost is said, but not that a reader has had enough."""
+    run = ddlrun.by_script(shell, "-np", "2", *(["-q"] if "help" not in shell else []))
+    assert run.code == code, run.err
+    assert told in run.err and "Exception ignored" not in run.err and run.err.count("[ERROR") == bool(told)

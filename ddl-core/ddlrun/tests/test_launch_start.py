@@ -376,3 +376,19 @@ def test_a_full_file_system(ddlrun: Ddlrun, tmp_path: Path, free: str) -> None:
             run.err
         )
         assert run.code == 0 or "No space left on device" in run.err, run.err
+
+
+def test_what_is_named_by_other_ways(ddlrun: Ddlrun, tmp_path: Path) -> None:
+    """A hostfile by a pipe or with a mark of its encoding, an address of IPv6, a program beside -wdir."""
+    run = ddlrun.by_script('printf "localhost:2\\n" | "$@"', "-q", "-hostfile", "/dev/stdin", "echo", "x")
+    assert run.code == 0 and run.out == "x\nx\n", run.err
+    (tmp_path / "hosts").write_text("\ufefflocalhost:2\n")
+    run = ddlrun("-q", "-hostfile", str(tmp_path / "hosts"), "echo", "x")
+    assert run.code == 0 and run.out == "x\nx\n", run.err
+    run = ddlrun("-q", "-interface", "none0", "true")
+    assert run.code == 2 and "there is no network interface none0, but " in run.err, run.err
+    run = ddlrun("-q", "-H", "[::1]:2", "echo", "x")
+    assert run.code == 0 and run.out == "x\nx\n", run.err
+    shutil.copy("/bin/echo", tmp_path / "program")
+    run = ddlrun("-q", "-wdir", str(tmp_path), "./program", "x")
+    assert run.code == 0 and run.out == "x\n", run.err

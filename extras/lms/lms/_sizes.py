@@ -51,6 +51,20 @@ def machine_memory() -> int:
     return total or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def own_memory() -> int:
+    """Bytes of memory that this process has by now; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def default_host_limit() -> int:
+    """Half of the memory that this rank's share of the machine has beside what the process needs itself."""
+    return max(0, machine_memory() // local_ranks() - own_memory()) // 2
+
+
 def local_ranks() -> int:
     """How many ranks share this machine, as their launcher told them; 1 without a launcher."""
     for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):

@@ -8,6 +8,7 @@ they can be shown another machine than this one.
 
 import array
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -28,6 +29,8 @@ _SYS = Path("/sys")
 _ROOT_VARIABLE = "DDLRUN_SYSTEM_ROOT"
 _GPU_SECONDS = 6.0
 _RESOLVE_SECONDS = 2.0
+# Of a folder for temporary files: mpirun needs some, and says no sensible word without.
+_LEAST_TEMPORARY = 1 << 20
 _SIOCGIFCONF, _SIOCGIFNETMASK = 0x8912, 0x891B
 # Hardware types of <linux/if_arp.h>: PPP; IP in IP and its like; none, which WireGuard and tun have.
 _LOOPBACK_TYPE, _TUNNEL_TYPES = 772, (512, 768, 769, 776, 778, 823, 0xFFFE)
@@ -508,6 +511,8 @@ def _temporary() -> dict[str, Any]:
     except OSError as error:
         problem = error.strerror or str(error)
     room = _room(folder)
+    if room and room[0] < _LEAST_TEMPORARY:
+        problem = problem or os.strerror(errno.ENOSPC)
     return {"folder": folder, "problem": problem, "free_bytes": room[0] if room else None}
 
 

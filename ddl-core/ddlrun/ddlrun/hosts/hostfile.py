@@ -9,15 +9,19 @@ from .host_list import Host, check_name, check_slots, merged, split_slots
 
 _RANK = re.compile(r"rank\s+(\d{1,7})\s*=\s*(\S+)\s+slots?\s*=\s*(\S+)")
 _MAX_BYTES = 64 << 20
+# The texts of pipes, which can be read once, by their names.
+_PIPES: dict[str, str] = {}
 
 
 def read(path: str, option: str) -> str:
     """Text of a file that an option names."""
     where = f"in -{option} {path}"
+    if path in _PIPES:
+        return _PIPES[path]
     try:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise LaunchError(
@@ -25,6 +29,8 @@ def read(path: str, option: str) -> str:
         ) from error
     if len(data) > _MAX_BYTES:
         raise LaunchError(Code.HOSTFILE, "the file is larger than 64 MiB", where, "name a list of hosts")
+    if not Path(path).is_file():
+        _PIPES[path] = text
     return text
 
 

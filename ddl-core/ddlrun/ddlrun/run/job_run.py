@@ -159,4 +159,11 @@ def _error(outcome: Outcome, job: Job, options: Options, folder: RunFolder) -> L
             str(folder.log_path),
             job.tasks,
         )
+    if outcome.lost:
+        return LaunchError(
+            Code.FOLDER,
+            f"the job ended well, but a part of its output is lost: {outcome.lost[0].strerror}",
+            "in what ddlrun's output goes to",
+            "make room there, or write it elsewhere",
+        )
     return None

@@ -52,6 +52,7 @@ class Outcome:
         tails: The last lines of each rank.
         notes: Lines of DDL's (`[DDL] …`) that were kept for the end.
         leftovers: How many processes outlived the job on this host, and were ended.
+        lost: Failures to write the output.
     """
 
     code: int = 0
@@ -62,6 +63,7 @@ class Outcome:
     tails: Tails = field(default_factory=Tails)
     notes: list[str] = field(default_factory=list)
     leftovers: int = 0
+    lost: list[OSError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,8 @@ class LauncherProcess:
         self._streams, self._notes = streams, notes
         self._outcome = Outcome(messages=job.launcher.messages())
         self._stdin_is_terminal = is_terminal()
+        lost = self._outcome.lost
+        self._write = writer(sys.stdout.buffer, lost), writer(sys.stderr.buffer, lost)
 
     def run(self) -> Outcome:
         """Run it to its end, and end what it leaves on this host; neither a signal, the time limit, nor a
@@ -217,7 +221,7 @@ class LauncherProcess:
             resources.callback(self._end, child)
             if output:
                 output.start()
-            lines = LauncherLines(writer(sys.stderr.buffer), self._log, outcome.messages)
+            lines = LauncherLines(self._write[1], self._log, outcome.messages)
             pumps = self._pumps(child, lines)
             for pump in pumps:
                 pump.start()
@@ -254,7 +258,7 @@ class LauncherProcess:
             return None
         return RankOutput(
             self._take,
-            (writer(sys.stdout.buffer), writer(sys.stderr.buffer)),
+            self._write,
             ranks=len(job.placed.slots),
             hosts=len(job.remote_hosts),
             rest=self._streams.rest,
@@ -295,8 +299,8 @@ class LauncherProcess:
     def _pumps(self, child: "subprocess.Popen[bytes]", lines: LauncherLines) -> list[OutputPump]:
         assert child.stdout and child.stderr
         return [
-            self._pump(child.stdout, sys.stdout.buffer, child.pid, lines, is_error=False),
-            self._pump(child.stderr, sys.stderr.buffer, child.pid, lines, is_error=True),
+            self._pump(child.stdout, child.pid, lines, is_error=False),
+            self._pump(child.stderr, child.pid, lines, is_error=True),
         ]
 
     def _take(self, rank: int, is_error: bool, data: bytes) -> bytes:
@@ -312,12 +316,10 @@ class LauncherProcess:
         self._outcome.notes += [line[6:].decode(errors="replace").strip() for line in notes]
         return b"".join(line for line in lines if not line.startswith(b"[DDL] "))
 
-    def _pump(
-        self, source: IO[bytes], target: IO[bytes], pid: int, lines: LauncherLines, *, is_error: bool
-    ) -> OutputPump:
+    def _pump(self, source: IO[bytes], pid: int, lines: LauncherLines, *, is_error: bool) -> OutputPump:
         return OutputPump(
             source,
-            target,
+            self._write[is_error],
             self._job.launcher.splitter(pid),
             lines,
             lambda rank, piece: self._take(rank, is_error, piece),

@@ -74,7 +74,7 @@ class RankFiles:
                 self._file(rank).write(data)
             except OSError as error:
                 # The job is worth more than its files.
-                self._warn(f"{self._paths[rank]} is incomplete: {error.strerror}")
+                self._warn(f"the ranks' files in {self._paths[rank].parent} are incomplete: {error.strerror}")
                 self._paths = []
 
     def _file(self, rank: int) -> BinaryIO:

@@ -12,7 +12,9 @@ from ..start.launcher_messages import LauncherMessages
 from ..tasks.plan import Task
 from .output import Tails
 
-_MPI_INIT = re.compile(r"\bMPI_Init|mpi_init|before MPI_INIT|mca_base_framework_open")
+_MPI_INIT = re.compile(
+    r"\bMPI_Init|mpi_init|before MPI_INIT|mca_base_framework_open|able to be opened in the \w+ framework"
+)
 
 
 def is_loss(messages: LauncherMessages, restarted_in_place: bool = False) -> bool:

@@ -57,18 +57,26 @@ class LauncherLines:
         self._block = None
 
 
-def writer(stream: IO[bytes]) -> Callable[[bytes], None]:
-    """Write at once; when nobody reads any more, the job still goes on to its end."""
+def writer(stream: IO[bytes], lost: list[OSError]) -> Callable[[bytes], None]:
+    """Write at once; when that fails, the job still goes on to its end. lost: gets the failures, but not that
+    nobody reads any more.
+    """
 
     def write(data: bytes) -> None:
         if not data:
             return
         clear_progress()
         try:
-            stream.write(data)
+            # Past the buffer, in which what cannot be written would stay.
             stream.flush()
-        except (OSError, ValueError):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(stream.fileno(), view) :]
+        except ValueError:  # closed
             pass
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                lost.append(error)
 
     return write
 
@@ -79,7 +87,7 @@ class OutputPump(threading.Thread):
     def __init__(
         self,
         source: IO[bytes],
-        target: IO[bytes],
+        write: Callable[[bytes], None],
         splitter: Splitter,
         launcher_lines: LauncherLines,
         take: Callable[[int, bytes], bytes],
@@ -89,14 +97,14 @@ class OutputPump(threading.Thread):
 
         Args:
             source: The launcher's stream.
-            target: Where what is ready goes.
+            write: Takes what is ready.
             splitter: Finds the rank of each piece.
             launcher_lines: Takes what is no rank's.
             take: Makes of a rank's piece what is printed.
             rest: What is printed at the end.
         """
         super().__init__(daemon=True)
-        self._source, self._write, self._splitter = source, writer(target), splitter
+        self._source, self._write, self._splitter = source, write, splitter
         self._launcher_lines, self._take, self._rest = launcher_lines, take, rest
         self.busy = False
 

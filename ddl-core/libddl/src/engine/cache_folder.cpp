@@ -28,7 +28,10 @@ std::string cache_folder() {
   };
   if (const std::string own = value("DDL_CACHE_DIR"); !own.empty()) return own;
   if (const std::string cache = value("XDG_CACHE_HOME"); !cache.empty()) return cache + "/ddl";
-  if (const std::string home = value("HOME"); !home.empty()) return home + "/.cache/ddl";
+  // Of an account without a home nothing is made.
+  struct stat found {};
+  const std::string home = value("HOME");
+  if (!home.empty() && stat(home.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return home + "/.cache/ddl";
   return "";
 }
 

@@ -229,6 +229,15 @@ import ddl
     assert run.stderr.count("[WARN DDL-1-8] MPI_Init has waited 1 s for other ranks") == 2, run.output
 
 
+def test_a_home_that_is_not_there(mpirun: Any, tmp_path: Path) -> None:
+    """Nothing is made in its place."""
+    home = tmp_path / "none"
+    program = "import ddl, numpy as np; print('sum', ddl.allreduce(np.ones(1, 'f'))[0])"
+    run = mpirun(2, program, hosts="1,1", env={"HOME": str(home), "DDL_CACHE_DIR": "", "XDG_CACHE_HOME": ""})
+    assert run.status == 0 and run.lines("sum ") == ["2.0"] * 2, run.output
+    assert not home.exists()
+
+
 def test_children_of_a_rank_are_no_ranks(mpirun: Any) -> None:
     """They inherit the launcher's variables, but must neither join nor disturb the job: programs with DDL or
     another user of MPI, whatever the options of the job, and forked processes, which know their rank.

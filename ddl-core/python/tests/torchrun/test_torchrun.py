@@ -35,7 +35,7 @@ def test_two_ranks(ranks: Any) -> None:
     ranks.await_no_servers(1)
 
 
-@pytest.mark.parametrize("method", ["env", "tcp"])
+@pytest.mark.parametrize("method", ["env", "tcp", "store"])
 def test_spawned_ranks(ranks: Any, method: str) -> None:
     """torch.multiprocessing.spawn sets no variables: what init_process_group is told is enough."""
     run = ranks(ranks.python, str(PROGRAMS / "spawned.py"), method, str(free_port()))

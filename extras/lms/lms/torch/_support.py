@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from lms._errors import LmsError
-from lms._sizes import local_ranks, machine_memory, parse_bytes
+from lms._sizes import default_host_limit, machine_memory, parse_bytes
 from lms.torch._copies import copies_for
 from lms.torch._host_memory import HostMemory
 from lms.torch._saved import Handle, Ledger, Stats, VersionGuard
@@ -57,11 +57,7 @@ class Support:
             accelerator = torch.accelerator.current_accelerator(check_available=True)
             device = "cpu" if accelerator is None else accelerator.type
         self._type = torch.device(device).type
-        host = (
-            machine_memory() // 2 // local_ranks()
-            if host_limit is None
-            else parse_bytes(host_limit, "host_limit")
-        )
+        host = default_host_limit() if host_limit is None else parse_bytes(host_limit, "host_limit")
         self._memory = HostMemory(host, pinned)
         self._ledgers: dict[Any, Ledger] = {}
         self._lock = Lock()

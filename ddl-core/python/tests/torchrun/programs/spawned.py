@@ -1,4 +1,4 @@
-"""A script without a launcher spawns its ranks. Arguments: env, tcp or file, and a port or a file."""
+"""A script without a launcher spawns its ranks. Arguments: env, tcp, file or store; a port or a file."""
 
 import os
 import sys
@@ -11,10 +11,14 @@ RANKS = 3
 
 
 def run(rank: int, method: str, place: str) -> None:
-    url = {"env": "env://", "tcp": f"tcp://127.0.0.1:{place}", "file": f"file://{place}"}[method]
+    url = {"env": "env://", "tcp": f"tcp://127.0.0.1:{place}", "file": f"file://{place}"}.get(method)
     if method == "env":
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=place)
-    dist.init_process_group("ddl", init_method=url, rank=rank, world_size=RANKS)
+    if method == "store":
+        store = dist.TCPStore("127.0.0.1", int(place), RANKS, rank == 0)
+        dist.init_process_group("ddl", store=store, rank=rank, world_size=RANKS)
+    else:
+        dist.init_process_group("ddl", init_method=url, rank=rank, world_size=RANKS)
     tensor = torch.full((1000,), float(rank + 1))
     dist.all_reduce(tensor)
     pair = dist.new_group([0, 1])
