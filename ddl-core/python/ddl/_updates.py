@@ -6,7 +6,7 @@ Shared by the optimizers of all frameworks and libraries, since one kind may wra
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,39 @@ class OutermostCall(threading.local):
 
 
 update = OutermostCall()
+
+
+def hook_overrides(base: Any, method: str, hook: Callable[[type], None]) -> None:
+    """Hooks a method of a class, and of all classes that replace it, also of those that are defined later.
+
+    Args:
+        base: The class.
+        method: The name of the method.
+        hook: Replaces the method of the class that it gets, once for each that has one of its own.
+    """
+
+    def hook_own(cls: Any) -> None:
+        own = vars(cls).get(method)
+        if own is not None and not hasattr(own, "_hooked_by_ddl"):
+            hook(cls)
+            vars(cls)[method]._hooked_by_ddl = True
+
+    def hook_all(cls: Any) -> None:
+        hook_own(cls)
+        for subclass in cls.__subclasses__():
+            hook_all(subclass)
+
+    original = vars(base).get("__init_subclass__")
+
+    def __init_subclass__(cls: Any, **more: Any) -> None:
+        if original is not None:
+            original.__get__(None, cls)(**more)
+        else:
+            super(base, cls).__init_subclass__(**more)
+        hook_own(cls)
+
+    hook_all(base)
+    base.__init_subclass__ = classmethod(__init_subclass__)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import keras
 
 import ddl
-from ddl._updates import update
+from ddl._updates import hook_overrides, update
 
 _integrated = False
 
@@ -50,21 +50,13 @@ def integrate() -> None:
     if _integrated:
         return
     _integrated = True
-    from keras.src.optimizers import base_optimizer, loss_scale_optimizer
+    from keras.src.optimizers import base_optimizer
 
     from ddl.keras import _trainer
 
     exchange = _exchange(keras.backend.backend())
-    optimizers = [base_optimizer.BaseOptimizer, loss_scale_optimizer.LossScaleOptimizer]
-    try:
-        from keras.src.optimizers import multi_optimizer
-    except ImportError:
-        pass  # a Keras that has none
-    else:
-        optimizers.append(multi_optimizer.MultiOptimizer)
-    for optimizer in optimizers:
-        # The others override apply, and call that of their inner optimizers within.
-        _hook_apply(optimizer, exchange)
+    # Some replace apply, and may call that of inner optimizers within.
+    hook_overrides(base_optimizer.BaseOptimizer, "apply", lambda optimizer: _hook_apply(optimizer, exchange))
     _hook_clip_gradients(base_optimizer.BaseOptimizer, exchange)
     if keras.backend.backend() == "tensorflow":
         _hook_jit_compile(exchange)

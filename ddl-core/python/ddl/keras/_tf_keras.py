@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 _integrated = False
@@ -19,38 +18,33 @@ def integrate() -> None:
     if importlib.util.find_spec("ddl.tensorflow") is None:
         return
     import tf_keras
-    from tf_keras.src.mixed_precision import loss_scale_optimizer
+    from tf_keras.src.mixed_precision import loss_scale_optimizer  # noqa: F401  two classes to hook
     from tf_keras.src.optimizers import optimizer
     from tf_keras.src.optimizers.legacy import optimizer_v2
 
+    from ddl._updates import hook_overrides
     from ddl.keras import _trainer
 
-    _hook_apply_gradients(optimizer._BaseOptimizer, _build)
-    _hook_apply_gradients(optimizer.Optimizer, _build)
-    _hook_apply_gradients(optimizer_v2.OptimizerV2, _build_legacy)
-    # These override apply_gradients, and call that of their inner optimizer in one branch of a condition
-    # only.
-    _hook_apply_gradients(
-        loss_scale_optimizer.LossScaleOptimizer, lambda self, v: _build_legacy(self.inner_optimizer, v)
-    )
-    _hook_apply_gradients(
-        loss_scale_optimizer.LossScaleOptimizerV3, lambda self, v: _build(self.inner_optimizer, v)
-    )
+    # Some replace apply_gradients, and call that of their inner optimizer in one branch of a condition only.
+    for base in (optimizer._BaseOptimizer, optimizer_v2.OptimizerV2):
+        hook_overrides(base, "apply_gradients", hook_apply_gradients)
     _hook_compile()
     _trainer.integrate(tf_keras.Model)
 
 
+def _is_legacy(optimizer: Any) -> bool:
+    return hasattr(optimizer, "_create_all_weights")
+
+
 def _build(optimizer: Any, variables: list[Any]) -> list[Any]:
+    """Make the variables of an optimizer, or of the one within."""
     import tensorflow as tf
 
-    with tf.name_scope(optimizer.name or "optimizer"):
-        optimizer.build(variables)
-    return list(optimizer.variables)
-
-
-def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
-    import tensorflow as tf
-
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not _is_legacy(optimizer):
+        with tf.name_scope(optimizer.name or "optimizer"):
+            optimizer.build(variables)
+        return list(optimizer.variables)
     if not variables:
         return []  # no gradient at all; the optimizer will say so
     with tf.name_scope(optimizer._name):
@@ -58,7 +52,8 @@ def _build_legacy(optimizer: Any, variables: list[Any]) -> list[Any]:
     return list(optimizer.weights)
 
 
-def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], list[Any]]) -> None:
+def hook_apply_gradients(optimizer: type) -> None:
+    """Has a class of optimizers average the gradients that its `apply_gradients` gets."""
     import tensorflow as tf
 
     from ddl._updates import update
@@ -73,7 +68,7 @@ def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], lis
         if update.inside or not distributed():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
-        _variables.broadcast_optimizer(self, pairs, lambda: build(self, _to_build_for(self, pairs)))
+        _variables.broadcast_optimizer(self, pairs, lambda: _build(self, _to_build_for(self, pairs)))
         with tf.init_scope():
             if _variables.broadcast_enabled() and not tf.executing_eagerly():
                 _session.broadcast_before_training(tf.compat.v1.get_default_graph())
@@ -86,10 +81,7 @@ def _hook_apply_gradients(optimizer: type, build: Callable[[Any, list[Any]], lis
 
 def _to_build_for(optimizer: Any, pairs: list[tuple[Any, Any]]) -> list[Any]:
     """What the optimizer would build itself for: a legacy one for variables with a gradient only."""
-    from tf_keras.src.optimizers.legacy import optimizer_v2
-
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    if isinstance(inner, optimizer_v2.OptimizerV2):
+    if _is_legacy(getattr(optimizer, "inner_optimizer", optimizer)):
         return [variable for gradient, variable in pairs if gradient is not None]
     return [variable for _, variable in pairs]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.training import optimizer as v1_optimizer
-from tensorflow.python.training.experimental import loss_scale_optimizer
 
-from ddl._updates import update
+from ddl._updates import hook_overrides, update
 from ddl.tensorflow import _variables
 from ddl.tensorflow._gradients import grads_reduce, is_reduced, reduced_operators
 from ddl.tensorflow._graph import descendants, outermost
@@ -20,9 +19,8 @@ from ddl.tensorflow._world import distributed
 def integrate() -> None:
     """Hooks the base class, which the other optimizers of tf.compat.v1.train inherit from."""
     _hook_compute_gradients(v1_optimizer.Optimizer)
-    _hook_apply_gradients(v1_optimizer.Optimizer)
-    # It overrides apply_gradients and calls its inner optimizer in one branch of a condition only.
-    _hook_apply_gradients(loss_scale_optimizer.MixedPrecisionLossScaleOptimizer)
+    # Some replace apply_gradients, as that for loss scaling, which calls its inner one in a branch only.
+    hook_overrides(v1_optimizer.Optimizer, "apply_gradients", _hook_apply_gradients)
 
 
 def _hook_compute_gradients(optimizer: type) -> None:

@@ -442,6 +442,76 @@ def every_way_to_step():
             same_everywhere(*(np.asarray(weight) for weight in model.trainable_weights))
 
 
+class OwnApply(keras.optimizers.Optimizer):
+    """Replaces `apply`, and calls nothing of Keras there."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        raise AssertionError("apply is its own")
+
+    def apply(self, grads, trainable_variables=None):
+        for gradient, variable in zip(grads, trainable_variables, strict=True):
+            variable.assign_sub(0.1 * gradient)
+
+
+class OwnStep(keras.optimizers.Optimizer):
+    """As Keras' guide has it."""
+
+    def update_step(self, gradient, variable, learning_rate):
+        self.assign_sub(variable, gradient * learning_rate)
+
+
+class OwnV1(v1.train.Optimizer):
+    """As TensorFlow 1 had it."""
+
+    def __init__(self):
+        super().__init__(False, "OwnV1")
+
+    def _resource_apply_dense(self, gradient, variable):
+        return variable.assign_sub(0.1 * gradient)
+
+
+class OwnApplyV1(OwnV1):
+    """Replaces `apply_gradients`."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return tf.group(*[variable.assign_sub(0.1 * gradient) for gradient, variable in grads_and_vars])
+
+
+class OwnApplyOfTfKeras(tf_keras.optimizers.Optimizer):
+    """Replaces `apply_gradients`."""
+
+    def __init__(self):
+        super().__init__("own")
+
+    def build(self, variables):
+        self._learning_rate = self._build_learning_rate(0.1)
+        super().build(variables)
+
+    def apply_gradients(self, grads_and_vars, *arguments, **more):
+        for gradient, variable in grads_and_vars:
+            variable.assign_sub(0.1 * gradient)
+
+
+def optimizers_of_the_scripts_own():
+    """Classes that are defined after `import ddl`, and those of tensorflow.python.keras, average alike."""
+    from tensorflow.python.keras.optimizer_v2 import gradient_descent
+
+    made = [
+        (OwnApply(0.1), keras.Variable),
+        (OwnStep(0.1), keras.Variable),
+        (OwnV1(), tf.Variable),
+        (OwnApplyV1(), tf.Variable),
+        (OwnApplyOfTfKeras(), tf.Variable),
+        (gradient_descent.SGD(0.1), tf.Variable),
+    ]
+    for optimizer, kind in made:
+        variable = kind(np.ones(2, "f4"))
+        gradient = tf.constant([1.0 + RANK, 0.0])
+        optimizer.apply_gradients([(gradient, variable)])
+        expected = [1 - 0.1 * (1 + MEAN), 1.0]
+        np.testing.assert_allclose(np.array(variable), expected, rtol=1e-6, err_msg=type(optimizer).__name__)
+
+
 def callbacks():
     """Averaged metrics, seen by the callbacks behind; the same variables at the start of every fit."""
     for library in (keras, tf_keras):
@@ -527,6 +597,7 @@ _cases.run(
         mixed_precision_model,
         compiled_models_train,
         every_way_to_step,
+        optimizers_of_the_scripts_own,
         callbacks,
         variables_of_every_type,
     ]
