@@ -28,6 +28,9 @@ _INTEGRATIONS = {
 def _integrate(framework: str) -> None:
     module = importlib.import_module(_INTEGRATIONS[framework])
     module.integrate()
+    if framework == "tensorflow":
+        # It brings an old copy of Keras.
+        importlib.import_module(_INTEGRATIONS["tf_keras"]).integrate_tensorflows_copy()
 
 
 def _wanted() -> list[str]:

@@ -46,8 +46,8 @@ def hook_overrides(base: Any, method: str, hook: Callable[[type], None]) -> None
     """
 
     def hook_own(cls: Any) -> None:
-        own = vars(cls).get(method)
-        if own is not None and not hasattr(own, "_hooked_by_ddl"):
+        function = vars(cls).get(method)
+        if function is not None and not hasattr(function, "_hooked_by_ddl"):
             hook(cls)
             vars(cls)[method]._hooked_by_ddl = True
 
@@ -58,7 +58,7 @@ def hook_overrides(base: Any, method: str, hook: Callable[[type], None]) -> None
 
     original = vars(base).get("__init_subclass__")
 
-    def __init_subclass__(cls: Any, **more: Any) -> None:
+    def __init_subclass__(cls: Any, /, **more: Any) -> None:
         if original is not None:
             original.__get__(None, cls)(**more)
         else:

@@ -32,6 +32,19 @@ def integrate() -> None:
     _trainer.integrate(tf_keras.Model)
 
 
+def integrate_tensorflows_copy() -> None:
+    """Hooks the optimizers of tensorflow.python.keras, which TensorFlow has for its own use; scripts import
+    them.
+    """
+    if importlib.util.find_spec("ddl.tensorflow") is None:
+        return
+    from tensorflow.python.keras.optimizer_v2 import optimizer_v2
+
+    from ddl._updates import hook_overrides
+
+    hook_overrides(optimizer_v2.OptimizerV2, "apply_gradients", hook_apply_gradients)
+
+
 def _is_legacy(optimizer: Any) -> bool:
     return hasattr(optimizer, "_create_all_weights")
 

@@ -8,7 +8,7 @@ _integrated = False
 
 
 def integrate() -> None:
-    """Hooks devices, variables, sessions, and TensorFlow's own optimizers, once."""
+    """Hooks devices, variables, sessions, and TF1's optimizers, once."""
     global _integrated
     if _integrated:
         return
@@ -17,14 +17,3 @@ def integrate() -> None:
     _variables.integrate()
     _session.integrate()
     _optimizers.integrate()
-    _optimizers_of_keras()
-
-
-def _optimizers_of_keras() -> None:
-    """Those of tensorflow.python.keras, which TensorFlow still has for its own use, and scripts import."""
-    from tensorflow.python.keras.optimizer_v2 import optimizer_v2
-
-    from ddl._updates import hook_overrides
-    from ddl.keras._tf_keras import hook_apply_gradients
-
-    hook_overrides(optimizer_v2.OptimizerV2, "apply_gradients", hook_apply_gradients)
