@@ -59,11 +59,14 @@ def test_ruff(command: list[str]) -> None:
         "nmt",
         "ddl",
         "ddl_chainer",
+        "ddl_drift",
         "ddl_spark",
         "ddl_sweep",
+        "ddl_tf1",
         "ddlrun",
         "lms",
         "tf_cnn_benchmarks",
+        "wml_ce_commands",
     ],
 )
 def test_mypy(package: str) -> None:

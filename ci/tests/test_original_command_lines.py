@@ -21,6 +21,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import migrated_job
 import module_systems
 import pytest
 from images import CHANNEL, Singularity
@@ -159,6 +160,18 @@ def test_batch_script_of_18_nodes(modulefiles: Path, tmp_path: Path) -> None:
     (line,) = [line for line in said.splitlines() if line.startswith("+ ") and "mpirun" in line]
     assert " -np 108 " in line and " --variable_update=ddl --model=trivial --batch_size=32 " in line
     assert said.endswith("unloaded\n")
+
+
+def test_job_of_2019_under_lsf(modulefiles: Path, tmp_path: Path) -> None:
+    """docs/train/migrating.md: the two files as they are after the walk. jsrun is a stand-in."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost\nlocalhost\n")
+    (tmp_path / "train.py").write_text(migrated_job.after(migrated_job.program()))
+    script = migrated_job.after(migrated_job.lsf_script())
+    standins = ROOT / "ddl-core/ddlrun/tests/standins"
+    lsf = {"LSB_DJOB_HOSTFILE": str(hosts), "PATH": f"{standins}:/usr/local/bin:/usr/bin:/bin", **MPI_AS_ROOT}
+    output = _batch(migrated_job.small(script, ranks=2), tmp_path, modulefiles, lsf)
+    migrated_job.check(output, 2, tmp_path)
 
 
 @pytest.mark.long

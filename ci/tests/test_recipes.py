@@ -24,6 +24,7 @@ PINNED = re.compile(r"^\s*- (?:powerai-)?(?:python|pytorch|tensorflow(?:-base)?|
 OWN = {
     *("ddl", "ddl-bench", "ddl-chainer", "ddl-pytorch", "ddl-spark", "ddl-sweep", "ddl-tensorflow", "ddlrun"),
     *("large-model-support", "libddl", "nmt", "powerai", "tf-cnn-benchmarks"),
+    "wml-ce-commands",
 }
 TOP_KEYS = {
     "schema_version", "context", "package", "recipe", "source", "build", "requirements", "tests", "outputs",

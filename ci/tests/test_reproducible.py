@@ -33,7 +33,7 @@ def packages(clone: Clone) -> dict[str, bytes]:
 
 
 def members(package: bytes) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
-    """The files of a .conda package, info/ included."""
+    """The files of a .conda package, info/ included; what a link holds is its target."""
     found = {}
     with zipfile.ZipFile(io.BytesIO(package)) as archive:
         for name in archive.namelist():
@@ -41,8 +41,8 @@ def members(package: bytes) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
                 plain = zstandard.ZstdDecompressor().decompressobj().decompress(archive.read(name))
                 with tarfile.open(fileobj=io.BytesIO(plain)) as stream:
                     for member in stream:
-                        content = stream.extractfile(member)
-                        found[member.name] = (member, content.read() if content else b"")
+                        content = stream.extractfile(member) if member.isreg() else None
+                        found[member.name] = (member, content.read() if content else member.linkname.encode())
     return found
 
 

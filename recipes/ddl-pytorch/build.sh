@@ -9,3 +9,9 @@ cmake --install made
 # names relative to site-packages: no folder of this build is in them
 "$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" \
   "$SP_DIR/ddl/torch" "$SP_DIR/ddl_torch_autoload.py"
+# where the job files of WML CE's users look for samples
+find examples -name __pycache__ -prune -exec rm -r {} +
+mkdir -p "$PREFIX/ddl-pytorch/doc" "$PREFIX/pytorch"
+cp -r examples "$PREFIX/ddl-pytorch/"
+mv "$PREFIX/ddl-pytorch/examples/README.md" "$PREFIX/ddl-pytorch/doc/"
+ln -s ../ddl-pytorch/examples "$PREFIX/pytorch/examples"

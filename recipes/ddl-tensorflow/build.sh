@@ -8,4 +8,11 @@ cmake --build made -j "$CPU_COUNT"
 cmake --install made
 # names relative to site-packages: no folder of this build is in them
 "$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" \
-  "$SP_DIR"/ddl/{tensorflow,keras}
+  "$SP_DIR"/ddl/{tensorflow,keras} "$SP_DIR/ddl_tf1"
+# where the job files of WML CE's users look for samples and for the operators
+find examples -name __pycache__ -prune -exec rm -r {} +
+installed=$PREFIX/ddl-tensorflow
+mkdir -p "$installed/doc" "$installed/lib"
+cp -r examples "$installed/"
+mv "$installed/examples/README.md" "$installed/doc/"
+ln -s "../../${SP_DIR#"$PREFIX/"}/ddl/tensorflow/libddl_tf.so" "$installed/lib/ddl_MDR.so"

@@ -8,4 +8,9 @@ cmake --install made
 # the header's notice, for license_file
 cp "$PREFIX/share/licenses/nlohmann_json/LICENSE.MIT" nlohmann_json-LICENSE.MIT
 # names relative to site-packages: no folder of this build is in them
-"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" "$SP_DIR/ddl"
+"$PREFIX/bin/python" -m compileall -q -f --invalidation-mode timestamp -s "$SP_DIR" "$SP_DIR/ddl" "$SP_DIR/ddl_drift" "$SP_DIR/pyddl.py"
+# where the job files of WML CE's users look for samples
+find examples -name __pycache__ -prune -exec rm -r {} +
+mkdir -p "$PREFIX/ddl/doc"
+cp -r examples "$PREFIX/ddl/"
+mv "$PREFIX/ddl/examples/README.md" "$PREFIX/ddl/doc/"

@@ -22,6 +22,7 @@ from ddl_validate.cluster import missing_requirements
 from ddl_validate.common import machine
 from ddl_validate.common.console import output_console
 from ddl_validate.common.files import identity, write_atomic
+from ddl_validate.common.measured import ROOT, commit_of, source_hash
 from ddl_validate.common.signals import end_on_sigterm
 
 from . import page, record
@@ -46,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--minutes", type=float, default=_MINUTES)
     parser.add_argument("--prefix", action="append", default=[], metavar="PEER=DIR")
-    parser.add_argument("--output", type=Path, default=record.ROOT / "build" / "bench")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
     return parser
 
 
@@ -135,7 +136,7 @@ def _document(
     results: dict[str, dict[str, Any]], facts: dict[str, Any], share: float, method: str
 ) -> dict[str, Any]:
     """A run as it is recorded: no names and no paths of the machine."""
-    commit, dirty = record.commit_of()
+    commit, dirty = commit_of(record.SOURCES)
     cells = [cell for result in results.values() for cell in result["cells"]]
     for cell in cells:
         # targets are those of today, also of a layout that was measured before they changed
@@ -153,7 +154,7 @@ def _document(
         "time": max((result["time"] for result in results.values()), default=""),
         "commit": commit,
         "dirty": dirty,
-        "sources": record.source_hash(),
+        "sources": source_hash(record.SOURCES),
         "machine": {word: facts[word] for word in ("processor", "cores", "memory", "system", "load")},
         "cpu_share": {"share": share, "method": method},
         "told": "nothing",
@@ -274,7 +275,7 @@ def _measure(options: argparse.Namespace) -> int:
     say = Progress(folder / "log.txt")
     key = {
         "installed": _installed(peers, missing),
-        "sources": record.source_hash(),
+        "sources": source_hash(record.SOURCES),
         "machine": record.file_name(facts, share),
         "minutes": options.minutes,
     }

@@ -9,8 +9,9 @@ from ddl_validate.allreduce.errors import BenchError
 from ddl_validate.allreduce.peers import PEERS
 from ddl_validate.allreduce.sizes import show_seconds, show_size
 from ddl_validate.common.files import write_atomic
+from ddl_validate.common.measured import ROOT, source_hash
 
-from .record import ROOT, read_all, source_hash
+from .record import SOURCES, read_all
 from .targets import CPU_RATIO, LAYOUTS, OVER_BOUND, RATIO
 
 PAGE = ROOT / "docs/reference/allreduce-benchmark.md"
@@ -93,7 +94,7 @@ def replaced(text: str, lines: str) -> str:
 
 def expected(page: Path = PAGE) -> str:
     """The page as the records and the sources of this tree make it."""
-    return replaced(page.read_text(), block(read_all(), source_hash()))
+    return replaced(page.read_text(), block(read_all(), source_hash(SOURCES)))
 
 
 def rewrite(page: Path = PAGE) -> bool:

@@ -3,11 +3,9 @@ them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import statistics
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,44 +16,11 @@ from ddl_validate.common.files import write_atomic
 
 from .targets import CPU_RATIO, LAYOUTS, RATIO
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).resolve().parent / "measured"
 KIND, SCHEMA = "allreduce-ratios", 1
 #: What a figure may be worse than recorded, beyond the spread of the rounds of both runs.
 TOLERANCE = 0.15
-_SOURCES = ("ddl-core/libddl/include", "ddl-core/libddl/src")
-_GIT_SECONDS = 30
-
-
-def source_hash(root: Path = ROOT) -> str:
-    """Changes with every file of the library's sources; the same with and without git."""
-    digest = hashlib.sha256()
-    for folder in _SOURCES:
-        for file in sorted((root / folder).rglob("*")):
-            if file.is_file() and not file.name.startswith(".") and not file.name.endswith("~"):
-                content = hashlib.sha256(file.read_bytes()).hexdigest()
-                digest.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def commit_of(root: Path = ROOT) -> tuple[str | None, bool]:
-    """The commit that is checked out, and whether the library's sources differ from it; None without git."""
-    commit = _git(root, "rev-parse", "--short=10", "HEAD")
-    return commit, bool(commit and _git(root, "status", "--porcelain", "--", *_SOURCES))
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=_GIT_SECONDS,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+SOURCES = ("ddl-core/libddl/include", "ddl-core/libddl/src")
 
 
 def file_name(machine: dict[str, Any], share: float) -> str:

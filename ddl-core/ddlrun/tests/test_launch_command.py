@@ -78,6 +78,30 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             command.job_environment(ENVIRONMENT, Options(x=(bad,)), None, job="j")
 
 
+def test_tensorflow_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """-tf1 sets the variable where the environment has what it needs; else it says what is missing."""
+    monkeypatch.delenv("DDL_TF1", raising=False)
+    environment = Environment(tmp_path, tmp_path / "ddl", tmp_path / "mpirun")
+
+    def variable() -> str | None:
+        made = command.job_environment(environment, Options(tf1=True), None, job="j")
+        return made.get("DDL_TF1")
+
+    for folder, package in (("tensorflow", "tensorflow"), ("ddl_tf1", "ddl-tensorflow")):
+        with pytest.raises(LaunchError, match=f"-tf1: the package {package} is not installed"):
+            variable()
+        (tmp_path / folder).mkdir()
+    assert variable() == "1"
+    for value in ("", "0", "no", "off", "False", " 0 "):
+        monkeypatch.setenv("DDL_TF1", value)
+        assert variable() == "1", value
+    for value, expected in (("0", "1"), ("baselines", "baselines")):
+        monkeypatch.setenv("DDL_TF1", value)
+        assert variable() == expected
+    made = command.job_environment(environment, Options(), None, job="j")
+    assert made["DDL_TF1"] == "baselines"
+
+
 def test_root_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
         monkeypatch.delenv(name, raising=False)

@@ -100,7 +100,7 @@ typedef enum {
   DDL_SUCCESS = 0,
   DDL_ERR_ARGUMENT = 1,  /**< an argument is invalid: null pointer, unknown type or op, root out of range */
   DDL_ERR_OPTION = 2,    /**< DDL_OPTIONS or the options of ddl_init are invalid */
-  DDL_ERR_STATE = 3,     /**< not initialised, or already finalised */
+  DDL_ERR_STATE = 3,     /**< not initialised, already finalised, or other options */
   DDL_ERR_MPI = 4,       /**< MPI reported an error */
   DDL_ERR_LAUNCH = 5,    /**< the launcher's environment and MPI disagree about the number of ranks */
   DDL_ERR_MEMORY = 6,    /**< no memory, or the host's shared memory is full or not usable */
@@ -133,6 +133,10 @@ typedef enum {
  *                 - `-dev_sync 0|1|2`
  *                 - `-rebind_iter N`
  * @return DDL_ERR_OPTION, DDL_ERR_LAUNCH, DDL_ERR_MPI, DDL_ERR_MEMORY, DDL_ERR_TIMEOUT.
+ *
+ * Options prevail over those of DDL_OPTIONS, which give the rest. Where DDL is initialised already, NULL and
+ * options that change nothing have no effect; others are obeyed before the first call, and are
+ * DDL_ERR_STATE after it.
  *
  * Environment: DDL_OPTIONS; DDL_PLAN=explain prints what is planned; DDL_CACHE_DIR, where the measured
  * figures of the links are kept; DDL_HOST_ORDER, the order of the hosts for -mode; DDL_EMULATE_HOSTS="3,2/1",

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
     from ddl._arrays import PendingArray
+    from ddl._drift import exclude_from_drift_check
+    from ddl._updates import no_averaging
     from ddl.keras import (
         DDLBackupAndRestore,
         DDLCallback,
@@ -73,7 +75,9 @@ _LAZY = {
     "broadcast_variables": "ddl.tensorflow",
     "disable_broadcast": "ddl.tensorflow",
     "enable_broadcast": "ddl.tensorflow",
+    "exclude_from_drift_check": "ddl._drift",
     "grads_reduce": "ddl.tensorflow",
+    "no_averaging": "ddl._updates",
     "no_broadcast": "ddl.tensorflow",
     "on_rank_0": "ddl.keras",
     "per_rank_batch_size": "ddl.tensorflow",
@@ -106,6 +110,7 @@ __all__ = [
     "describe",
     "disable_broadcast",
     "enable_broadcast",
+    "exclude_from_drift_check",
     "finalize",
     "flight_record",
     "grads_reduce",
@@ -114,6 +119,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "no_averaging",
     "no_broadcast",
     "num_hosts",
     "on_rank_0",
@@ -153,17 +159,18 @@ def __dir__() -> list[str]:
 
 
 def init(options: str | None = None, comm: Comm | None = None) -> None:
-    """Initialises DDL; without effect when that has happened. Collective.
+    """Initialises DDL, or has it obey these options as well where that has happened. Collective.
 
     Args:
-        options: As in DDL_OPTIONS, for example "-mode p:2x2 -timeout 60"; None takes DDL_OPTIONS.
+        options: As in DDL_OPTIONS, for example "-mode p:2x2 -timeout 60". They prevail over those of
+            DDL_OPTIONS, which give the rest.
         comm: A communicator of mpi4py: rank() and size() are then those in it, and only its ranks call. None
             is MPI.COMM_WORLD. As importing ddl initialises over that one under a launcher, DDL_AUTO_INIT=0
             must be set before to take fewer ranks.
 
     Raises:
         DDLError: Invalid options, an MPI that does not belong to the launcher or is not mpi4py's, a full
-            /dev/shm, a missing rank, or other ranks than those that DDL was initialised over.
+            /dev/shm, a missing rank, or other ranks or options than those that DDL has made calls with.
     """
     if comm is None:
         _launch_state.prepare(options)

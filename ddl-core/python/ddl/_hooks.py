@@ -22,12 +22,17 @@ _INTEGRATIONS = {
     "tensorflow": "ddl.tensorflow._integration",
     "keras": "ddl.keras._keras3",
     "tf_keras": "ddl.keras._tf_keras",
+    "torch": "ddl.torch._drift",
 }
 
 
 def _integrate(framework: str) -> None:
-    module = importlib.import_module(_INTEGRATIONS[framework])
-    module.integrate()
+    try:
+        module = importlib.import_module(_INTEGRATIONS[framework])
+        module.integrate()
+    except ImportError as error:
+        # Which a framework that imports another may take for the other's absence, and go on unaveraged.
+        raise RuntimeError(f"DDL cannot integrate itself into {framework}: {error}") from error
     if framework == "tensorflow":
         # It brings an old copy of Keras.
         importlib.import_module(_INTEGRATIONS["tf_keras"]).integrate_tensorflows_copy()
@@ -35,9 +40,16 @@ def _integrate(framework: str) -> None:
 
 def _wanted() -> list[str]:
     """What can be integrated here. Keras 3 may run on PyTorch, or on a backend that is refused."""
-    if importlib.util.find_spec("ddl.tensorflow") is None:
-        return ["keras"]
-    return list(_INTEGRATIONS)
+    missing = [
+        name
+        for name, package in (
+            ("tensorflow", "ddl.tensorflow"),
+            ("tf_keras", "ddl.tensorflow"),
+            ("torch", "ddl.torch"),
+        )
+        if importlib.util.find_spec(package) is None
+    ]
+    return [framework for framework in _INTEGRATIONS if framework not in missing]
 
 
 class _PostImportFinder(importlib.abc.MetaPathFinder):
@@ -80,7 +92,7 @@ def _run_after_exec(loader: Any, fullname: str) -> None:
 
 
 def install() -> None:
-    """Starts the integration of TensorFlow and Keras; of Keras alone when ddl.tensorflow is not installed.
+    """Starts the integration of TensorFlow, Keras and PyTorch, of those for which DDL is installed.
 
     May be called any number of times.
     """

@@ -184,6 +184,11 @@ def register() -> None:
             # very rank.
             for name in [name for name in os.environ if name.startswith(_WAY_TO_JOB)]:
                 del os.environ[name]
+    finalise_at_exit()
+
+
+def finalise_at_exit() -> None:
+    """Has DDL, if it runs then, finalised when the program ends. May be called any number of times."""
     sys.exit = _leave_program
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)

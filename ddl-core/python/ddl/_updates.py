@@ -19,11 +19,18 @@ class OutermostCall(threading.local):
 
     def __init__(self) -> None:
         self._depth = 0
+        #: True within `no_averaging`.
+        self.unaveraged = False
+
+    @property
+    def nested(self) -> bool:
+        """True within an update of an optimizer that has dealt with the gradients."""
+        return self._depth > 0
 
     @property
     def inside(self) -> bool:
-        """True within an update of an optimizer that has dealt with the gradients."""
-        return self._depth > 0
+        """True where nothing is averaged: in a nested update, and within `no_averaging`."""
+        return self._depth > 0 or self.unaveraged
 
     def __enter__(self) -> OutermostCall:
         self._depth += 1
@@ -71,11 +78,15 @@ def hook_overrides(base: Any, method: str, hook: Callable[[type], None]) -> None
 
 @contextmanager
 def no_averaging() -> Iterator[None]:
-    """Within, optimizers use the gradients of this rank as they are, and the ranks are not compared.
+    """Within, optimizers use the gradients of this rank as they are.
 
     For updates that belong to one rank alone, say of a model that only it trains, or to measure what the
-    exchange costs. What counts is the setting when a graph or tf.function is made. `grads_reduce` and
-    `DistributedGradientTape` average all the same.
+    exchange costs. What counts is the setting when a graph or tf.function is made. `grads_reduce`,
+    `DistributedGradientTape` and DistributedDataParallel average all the same. Weights that are updated so
+    are no longer compared between the ranks, in `no_averaging` and behind it.
     """
-    with update:
+    before, update.unaveraged = update.unaveraged, True
+    try:
         yield
+    finally:
+        update.unaveraged = before

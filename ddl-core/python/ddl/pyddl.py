@@ -12,6 +12,33 @@ from typing import Any
 from ddl import _arrays, _core, _launch_state
 from ddl._errors import DDLError as DDLError  # what all of these raise
 
+__all__ = [
+    "DDL_OP_AVG",
+    "DDL_OP_MAX",
+    "DDL_OP_MIN",
+    "DDL_OP_PRODUCT",
+    "DDL_OP_SUM",
+    "DDL_TYPE_BFLOAT16",
+    "DDL_TYPE_DOUBLE",
+    "DDL_TYPE_FLOAT",
+    "DDL_TYPE_HALF",
+    "DDL_TYPE_INT32",
+    "DDL_TYPE_INT64",
+    "DDLError",
+    "allreduce",
+    "finalize",
+    "free",
+    "init",
+    "local_rank",
+    "local_size",
+    "malloc",
+    "memcpy_device_to_host",
+    "memcpy_host_to_device",
+    "memsync",
+    "rank",
+    "size",
+]
+
 DDL_TYPE_FLOAT, DDL_TYPE_HALF, DDL_TYPE_DOUBLE, DDL_TYPE_BFLOAT16, DDL_TYPE_INT32, DDL_TYPE_INT64 = range(6)
 DDL_OP_SUM, DDL_OP_MIN, DDL_OP_MAX, DDL_OP_PRODUCT, DDL_OP_AVG = range(5)
 

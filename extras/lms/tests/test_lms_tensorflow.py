@@ -29,3 +29,9 @@ def test_a_step_takes_less_memory(programs: Any) -> None:
     moved = {way: int(each.value("moved")) for way, each in ended.items()}
     # 7 blocks: the inputs of the two steps, of 2 and of 512 rows of 2048
     assert moved["off"] == moved["recompute"] == 0 and moved["offload"] == 7 * 514 * 2048 * 4, moved
+
+
+def test_former_module_says_what_to_write(programs: Any) -> None:
+    line = "from tensorflow_large_model_support import LMS"
+    ended = programs.run(str(programs.prefix / "bin/python"), "-c", line)
+    assert ended.status == 1 and "lms.tensorflow.enable(model, offload=True)" in ended.err

@@ -54,6 +54,7 @@ def test_executors_read_the_data(cluster: Spark, tmp_path: Path) -> None:
     assert epochs(tmp_path) == [0, 1]
 
 
+@pytest.mark.long
 def test_spark_feeds_the_data(cluster: Spark, tmp_path: Path) -> None:
     """And predictions are rows again, in their order: the accuracy is counted from them. What is left over is
     less than a batch, for which nobody may wait."""

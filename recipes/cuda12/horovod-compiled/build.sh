@@ -2,8 +2,8 @@
 set -euo pipefail
 # what the channel's own build does, with operations of NCCL and CUDA besides
 recipe=$PWD/channel-recipe
-for patch in torch-cxx17 without-xla ddl keras3 tf1-hook open-mpi5 timeline-end second-init torch-resume; do
-  patch -p1 --fuzz=0 < "$recipe/patches/$patch.patch"
+sed -n 's#^      - \(patches/.*[.]patch\)$#\1#p' "$recipe/recipe.yaml" | while read -r patch; do
+  patch -p1 --fuzz=0 < "$recipe/$patch"
 done
 for patch in cuda-headers tf-stream; do
   patch -p1 --fuzz=0 < cuda/patches/$patch.patch

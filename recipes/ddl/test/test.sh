@@ -7,3 +7,6 @@ test "$(timeout 120 mpirun --oversubscribe -n 2 python -c "$program")" = $'[3. 3
 timeout 120 python "$here/served_ranks.py"
 test "$(timeout 120 ddlrun -np 2 python -c "$program" | grep -cx '\[3\. 3\. 3\.\]')" = 2
 ddlrun --completion bash | cmp - "$CONDA_PREFIX/share/bash-completion/completions/ddlrun"
+ddl-test
+ddl-install-samples samples
+timeout 120 ddlrun -np 2 python samples/regression.py | grep -E '^ranks 2  test accuracy (0\.[89]|1)'

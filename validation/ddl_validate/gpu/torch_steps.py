@@ -47,6 +47,7 @@ def _same_everywhere(model: Any) -> bool:
 
 def run(settings: dict[str, Any]) -> dict[str, Any]:
     """settings: device "gpu" or "cpu"; width, batch, steps (of a block), blocks (pairs of them)."""
+    import ddl
     import torch
     import torch.distributed as dist
     from torch import nn
@@ -76,7 +77,10 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
         dist.barrier()
         begun = time.perf_counter()
         for _ in range(int(settings["steps"])):
-            with contextlib.nullcontext() if exchange else model.no_sync():
+            with contextlib.ExitStack() as stack:
+                if not exchange:
+                    stack.enter_context(model.no_sync())
+                    stack.enter_context(ddl.no_averaging())
                 optimizer.zero_grad(set_to_none=False)
                 loss_of(model(images), labels).backward()
                 optimizer.step()

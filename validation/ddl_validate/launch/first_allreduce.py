@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 from ..cluster import Cluster, ClusterSpec
-from .start_cost import ENVIRONMENT, ROOT
+from ..common.measured import ROOT
+from .start_cost import ENVIRONMENT
 
 SOURCE = Path(__file__).with_name("first_allreduce.c")
 

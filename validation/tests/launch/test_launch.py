@@ -50,7 +50,7 @@ def test_what_ddlrun_adds(able: None, env: Environment) -> None:
 
 def test_the_page_has_what_was_recorded() -> None:
     """And says so where ddlrun has changed since: `python -m ddl_validate.launch.start_cost --page`."""
-    assert start_cost.PAGE.read_text() == start_cost.page()
+    assert start_cost.MEASURED.page.read_text() == start_cost.MEASURED.page_text()
 
 
 def test_first_all_reduce(able: None, env: Environment) -> None:

@@ -21,6 +21,7 @@ from ddl_validate.allreduce.programs import default_cache
 from ddl_validate.allreduce.results import Cell, Outcome, Round
 from ddl_validate.allreduce.runner import Turn
 from ddl_validate.allreduce.testbed import DirectTestbed
+from ddl_validate.common.measured import commit_of, source_hash
 from ratios import cli, page, record
 from ratios.measure import cell_of, fastest, in_order, look_size, warmups
 from ratios.targets import LARGE, LAYOUTS, MIB, layout
@@ -199,17 +200,17 @@ def test_the_hash_of_the_sources_follows_names_and_contents(tmp_path: Path) -> N
     """Without git, as in an unpacked release."""
     for name in ("include", "src"):
         shutil.copytree(ROOT / "ddl-core/libddl" / name, tmp_path / "ddl-core/libddl" / name)
-    same = record.source_hash(ROOT)
-    assert record.source_hash(tmp_path) == same
-    assert record.commit_of(tmp_path) == (None, False)
+    same = source_hash(record.SOURCES, ROOT)
+    assert source_hash(record.SOURCES, tmp_path) == same
+    assert commit_of(record.SOURCES, tmp_path) == (None, False)
     header = tmp_path / "ddl-core/libddl/include/ddl.h"
     text = header.read_text()
     header.write_text(text + "\n")
-    assert record.source_hash(tmp_path) != same
+    assert source_hash(record.SOURCES, tmp_path) != same
     header.write_text(text)
-    assert record.source_hash(tmp_path) == same
+    assert source_hash(record.SOURCES, tmp_path) == same
     header.rename(header.with_name("other.h"))
-    assert record.source_hash(tmp_path) != same
+    assert source_hash(record.SOURCES, tmp_path) != same
 
 
 class Stub(Peer):
@@ -327,7 +328,7 @@ def test_a_short_run_measures_keeps_and_compares(
         assert one["peer"]["name"] == "openmpi"
         assert len(one["ddl"]["rounds"]) == 3 and min(one["ddl"]["rounds"]) > 0
         assert one["ratio"] == pytest.approx(one["peer"]["seconds"] / one["ddl"]["seconds"])
-    assert run["sources"] == record.source_hash() and run["peers"]["ddl"]["version"]
+    assert run["sources"] == source_hash(record.SOURCES) and run["peers"]["ddl"]["version"]
     assert str(tmp_path) not in json.dumps(run) and str(env.prefix) not in json.dumps(run)
 
     # what was measured stays, and is no worse than itself

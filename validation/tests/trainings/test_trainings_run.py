@@ -19,6 +19,7 @@ import psutil
 import pytest
 
 from ddl_validate.cluster import missing_requirements
+from ddl_validate.trainings import drift_cost
 
 ROOT = Path(__file__).resolve().parents[3]
 PREFIX = Path(os.environ.get("DDL_TEST_PREFIX") or ROOT / "build/envs/powerai")
@@ -245,3 +246,14 @@ def _processes_with(word: str) -> list[psutil.Process]:
     return [
         process for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ())
     ]
+
+
+def test_what_the_comparison_of_weights_costs() -> None:
+    for framework in drift_cost.TITLES:
+        figures = drift_cost.measure(PREFIX, framework, steps=4, batch=2, turns=1)
+        assert 0 < figures["share"] < 1 and figures["step_s"] > 0, (framework, figures)
+
+
+def test_the_page_has_the_cost_that_was_recorded() -> None:
+    """And says so where it has changed since: `python -m ddl_validate.trainings.drift_cost --page`."""
+    assert drift_cost.MEASURED.page.read_text() == drift_cost.MEASURED.page_text()

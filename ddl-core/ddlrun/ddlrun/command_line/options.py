@@ -120,6 +120,9 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             ("imagearg",), "words", "ARGS", "hand ARGS to `singularity exec`; one word, or several in quotes"
         ),
         Option(
+            ("tf1",), "flag", "", "give scripts TensorFlow 1: sessions, tf.contrib, the Keras of that time"
+        ),
+        Option(
             ("tf-config",),
             "choice",
             "worker|chief",
@@ -230,6 +233,7 @@ class Options:
     mpiarg: tuple[str, ...] = ()
     image: str | None = None
     imagearg: tuple[str, ...] = ()
+    tf1: bool = False
     tf_config: str | None = None
     ps: int | None = None
     x: tuple[str, ...] = ()

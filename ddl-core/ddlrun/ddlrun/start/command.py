@@ -40,6 +40,9 @@ _INTERFACE_VARIABLES = (
     "NCCL_SOCKET_IFNAME",
     "TP_SOCKET_IFNAME",
 )
+# Read by ddl_tf1 of the package ddl-tensorflow, and its values that leave the mode off.
+_TF1 = "DDL_TF1"
+_TF1_OFF = ("", "0", "no", "off", "false")
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT")
 
 
@@ -72,6 +75,11 @@ def job_environment(
         variables.setdefault(f"PRTE_MCA_oob_tcp_keepalive_{setting}", value)
     for name, value in _DAEMONS.items():
         variables.setdefault(name, value)
+    if options.tf1:
+        _require_tensorflow(environment)
+        # The user's own value may name packages, too.
+        if variables.get(_TF1, "").strip().lower() in _TF1_OFF:
+            variables[_TF1] = "1"
     if options.interface:
         variables |= {name: options.interface for name in _INTERFACE_VARIABLES}
     if "SLURM_JOB_ID" in variables:
@@ -110,6 +118,18 @@ def job_environment(
         elif name not in variables:
             raise usage(f"-x {name}: the variable is not set", "set it, or write -x NAME=VALUE")
     return variables
+
+
+def _require_tensorflow(environment: Environment) -> None:
+    """Raises LaunchError where -tf1 would do nothing."""
+    for name, package in (("tensorflow", "tensorflow"), ("ddl_tf1", "ddl-tensorflow")):
+        if not environment.package.with_name(name).is_dir():
+            raise LaunchError(
+                Code.ENVIRONMENT,
+                f"-tf1: the package {package} is not installed",
+                f"in {environment.prefix}",
+                f"install it (`conda install {package}`), or leave -tf1 out",
+            )
 
 
 def chosen(options: Options) -> list[str]:

@@ -32,7 +32,7 @@ def parse(words: list[str], valued: set[str], flags: set[str]) -> tuple[dict[str
 def start(count: int, program: list[str]) -> tuple[int, tuple[int, int, bool] | None]:
     """Run the ranks; mpirun's code, and the rank that failed, its code or signal, and which of the two."""
     words = ["mpirun", "-n", str(count), "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--output", "tag"]
-    child = subprocess.run([*words, *program], capture_output=True, text=True, check=False, timeout=60)
+    child = subprocess.run([*words, *program], capture_output=True, text=True, check=False, timeout=240)
     said = " ".join(child.stderr.split())
     for text, stream in ((child.stdout, sys.stdout), (child.stderr, sys.stderr)):
         for line in text.splitlines():

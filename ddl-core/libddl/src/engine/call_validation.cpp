@@ -60,6 +60,8 @@ const char* name_of(CallKind kind) {
       return "refused";
     case CallKind::kForm:
       return "form";
+    case CallKind::kInit:
+      return "init";
   }
   return "unknown";
 }
@@ -102,6 +104,8 @@ std::string describe_call(const CallHeader& header) {
       return "barrier";
     case CallKind::kFinalize:
       return "finalize";
+    case CallKind::kInit:
+      return "ddl_init with other options";
     case CallKind::kRefused:
       return "a function of DDL that refused the call (" + std::string(header.name) + ")";
     case CallKind::kForm:

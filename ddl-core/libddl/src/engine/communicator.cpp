@@ -128,10 +128,9 @@ void Communicator::barrier() {
   account(header, 0, "agreement");
 }
 
-void Communicator::finalize() {
+void Communicator::finalize(CallKind kind) {
   if (!distributed_ || detector_->failure()) return;
-  const CallHeader header =
-      header_of(CallKind::kFinalize, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
+  const CallHeader header = header_of(kind, DDL_TYPE_FLOAT, 0, 0, 0, CallSignature{0, 0, nullptr});
   run(header, {}, {.patience_scale = kFinalizePatienceScale});
   if (devices_) devices_->finish(options_.limits.timeout_s);
 }

@@ -138,7 +138,8 @@ class Communicator {
   /// This rank makes no further call here but finalize(): who waits for it in one is told when it asks.
   void note_finalizing();
   /// Waits for all ranks before anything is torn down. In the failed state it returns at once.
-  void finalize();
+  /// @param kind  as it is shown where another rank makes another call
+  void finalize(CallKind kind = CallKind::kFinalize);
 
   /// How many calls this rank has submitted since the start, which the other ranks are told with the next
   /// one.
@@ -160,6 +161,8 @@ class Communicator {
   MPI_Comm data() const { return transport_->data(); }
   /// Whether there are other ranks.
   bool distributed() const { return distributed_; }
+  /// Whether a call was made.
+  bool used() const { return history_.counters.calls > 0; }
   bool failed() const { return detector_ && detector_->failure(); }
   /// Null where there are no other ranks.
   FailureDetector* detector() { return detector_ ? &*detector_ : nullptr; }

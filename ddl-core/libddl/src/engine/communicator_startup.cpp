@@ -115,7 +115,16 @@ void Communicator::connect(int size) {
       segment_->reserve_control();
     });
   }
-  agree_on_success(tree, rank_, topology_, error);
+  const auto agree = [&] {
+    try {
+      agree_on_success(tree, rank_, topology_, error);
+    } catch (const Error&) {
+      // The rank that created the segment may be the one that is lost.
+      SharedSegment::remove(name);
+      throw;
+    }
+  };
+  agree();
   if (self != 0) attempt([&] { segment_ = SharedSegment::open(name, members.size(), stage, division); });
   attempt([&] {
     if (!of_part_) segment_->reserve_stage(self);
@@ -140,7 +149,7 @@ void Communicator::connect(int size) {
                       provided == MPI_THREAD_MULTIPLE);
   };
   try {
-    agree_on_success(tree, rank_, topology_, error);
+    agree();
   } catch (const Error& failure) {
     if (failure.code() != DDL_ERR_TIMEOUT || !segment_) throw;
     // The others may have come through, and would find this rank missing besides the one that is lost.

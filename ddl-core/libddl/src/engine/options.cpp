@@ -91,9 +91,10 @@ Determinism parse_determinism(std::string_view value) {
 
 }  // namespace
 
-Options parse_options(std::string_view text) {
-  Options options;
-  options.text = text;
+Options parse_options(std::string_view text, const Options& base) {
+  Options options = base;
+  options.text = base.text.empty() ? text : text.empty() ? base.text : base.text + " " + std::string(text);
+  bool names_topology = false;
   const auto words = split_words(text);
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::string_view word = words[i];
@@ -116,7 +117,10 @@ Options parse_options(std::string_view text) {
       value = words[++i];
     }
     if (name == "mode") parse_mode(value, options);
-    if (name == "topology") options.topology = value;
+    if (name == "topology") {
+      options.topology = value;
+      names_topology = true;
+    }
     if (name == "timeline") options.timeline = value;
     if (name == "wire") options.wire = parse_wire_format(value);
     if (name == "deterministic") options.determinism = parse_determinism(value);
@@ -128,7 +132,17 @@ Options parse_options(std::string_view text) {
     if (name == "rebind_iter") options.rebind_iter = parse_int(name, value, 0, INT32_MAX);
     if (name == "dbg_level") options.dbg_level = parse_int(name, value, 0, 2);
   }
+  if (options.dims.empty() && !names_topology) options.dims = base.dims;
   return options;
+}
+
+bool same_effect(const Options& one, const Options& other) {
+  const auto plain = [](Options options) {
+    options.text.clear();
+    options.known_racks.reset();
+    return options;
+  };
+  return plain(one) == plain(other);
 }
 
 void check_dims(const Options& options, int size) {

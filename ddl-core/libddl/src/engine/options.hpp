@@ -35,12 +35,19 @@ struct Options {
   std::string refused;  ///< the error that they are, which the other ranks are to be told; empty: none
   /// Of a group: what the whole job has measured.
   std::shared_ptr<const HostRacks> known_racks;
+
+  bool operator==(const Options&) const = default;
 };
 
 /// Parses a list such as "-mode p:2x2 -timeout 60". Options may start with one dash or two, and "-mode=p" is
 /// "-mode p".
+/// @param base  what holds where the list says nothing. Its sizes stay where the list names a mode without
+///              sizes, and no topology.
 /// @throws Error (DDL_ERR_OPTION) that names the offending word and what is valid instead.
-Options parse_options(std::string_view text);
+Options parse_options(std::string_view text, const Options& base = {});
+
+/// Whether both make the same world, however they are written.
+bool same_effect(const Options& one, const Options& other);
 
 /// @throws Error (DDL_ERR_OPTION) `invalid dim size=A usr_size=B dim[0]=…` when the dims' product is not
 /// `size`.

@@ -252,6 +252,7 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
     world();  // Not a rank's where this process was forked from one.
     // Whoever names no communicator takes what there is.
     if (comm) refuse_other_ranks(*comm);
+    if (text != nullptr) change_options(text);
     return;
   }
   if (mpi_finalized_) {
@@ -271,10 +272,11 @@ void Runtime::init(const char* text, std::optional<MPI_Comm> comm) {
                 "initialise MPI first, or let DDL do so and pass none");
   }
   if (comm) check_communicator(*comm);
-  if (text == nullptr) text = std::getenv("DDL_OPTIONS");
+  const char* const of_job = std::getenv("DDL_OPTIONS");
   std::optional<Error> refused;
   try {
-    options_ = parse_options(text == nullptr ? "" : text);
+    options_ = parse_options(of_job == nullptr ? "" : of_job);
+    if (text != nullptr) options_ = parse_options(text, options_);
   } catch (const Error& error) {
     // Only where there are other ranks to be told.
     int size = 1;
@@ -352,20 +354,7 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
       initial_ = comm;
       if (comm != MPI_COMM_WORLD) watch_end_of(comm);
     }
-    int ranks = 1;
-    check_mpi(MPI_Comm_size(base_, &ranks), "MPI_Comm_size");
-    naming_missing(base_, numbers_to(ranks), "in ddl_init", options.limits,
-                   [&] { world_ = std::make_unique<Communicator>(base_, options); });
-    options_.known_racks = measured_racks(world_->topology());
-    if (options.dbg_level > 0 && rank == 0) {
-      if (options.mode == 'b' || options.mode == 'n') {
-        std::fprintf(stderr,
-                     "[WARN DDL-1-0] mode %c is NCCL for buffers of GPUs; for those of the host every tier "
-                     "uses a ring\n",
-                     options.mode);
-      }
-      std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
-    }
+    make_world(options);
   } catch (const Error& error) {
     base_ = MPI_COMM_WORLD;  // not freed: a rank may be missing
     // With a rank missing, finalising MPI would wait for it.
@@ -377,6 +366,68 @@ void Runtime::init_mpi(const Options& options, MPI_Comm comm, bool initialized_b
     throw;
   }
   owns_mpi_ = !initialized_by_user;
+}
+
+void Runtime::make_world(const Options& options) {
+  int ranks = 1;
+  check_mpi(MPI_Comm_size(base_, &ranks), "MPI_Comm_size");
+  naming_missing(base_, numbers_to(ranks), "in ddl_init", options.limits,
+                 [&] { world_ = std::make_unique<Communicator>(base_, options); });
+  options_ = options;
+  options_.known_racks = measured_racks(world_->topology());
+  if (options.dbg_level == 0 || world_->rank() != 0) return;
+  if (options.mode == 'b' || options.mode == 'n') {
+    std::fprintf(stderr,
+                 "[WARN DDL-1-0] mode %c is NCCL for buffers of GPUs; for those of the host every tier "
+                 "uses a ring\n",
+                 options.mode);
+  }
+  std::fprintf(stderr, "[DDL] topology %s\n", world_->topology().to_json().c_str());
+}
+
+bool Runtime::used() {
+  if (engine_->busy() || world_->used()) return true;
+  {
+    const std::lock_guard lock(parts_mutex_);
+    if (!parts_.empty()) return true;
+  }
+  const std::lock_guard lock(groups_mutex_);
+  return last_group_ > 0;
+}
+
+void Runtime::change_options(const char* text) {
+  Options wanted = parse_options(text, options_);
+  // A child of a rank is given the options of the job, whose sizes are not its own.
+  if (child_of_rank()) wanted.dims.clear();
+  if (same_effect(wanted, options_)) return;
+  if (used()) {
+    throw Error(DDL_ERR_STATE,
+                "DDL has made calls with the options '" + options_.text + "', and now gets '" + text + "'",
+                "in ddl_init",
+                "initialise with these options before the first call, or start the job with them in "
+                "DDL_OPTIONS (ddlrun -ddlarg)");
+  }
+  check_dims(wanted, world_->size());
+  {
+    const std::lock_guard calling(calling_);
+    if (world_->failed()) throw Error(world_->failure());
+    world_->finalize(CallKind::kInit);
+    engine_->end();
+    // Unless the next one can be made there is none.
+    state_ = State::kFinalized;
+    const bool alone = !world_->distributed();
+    world_.reset();
+    if (alone) {
+      options_ = wanted;
+      world_ = std::make_unique<Communicator>(options_);
+    } else {
+      wanted.known_racks.reset();
+      make_world(wanted);
+    }
+  }
+  retired_.push_back(std::move(engine_));
+  engine_ = std::make_unique<ProgressEngine>(*world_, calling_, threaded_);
+  state_ = State::kRunning;
 }
 
 Communicator& Runtime::world() {

@@ -23,7 +23,8 @@ class Runtime {
  public:
   static Runtime& instance();
 
-  /// options may be null: DDL_OPTIONS. Collective over comm, by default MPI_COMM_WORLD. @throws Error
+  /// options prevail over those of DDL_OPTIONS, and may be null. Collective over comm, by default
+  /// MPI_COMM_WORLD. @throws Error
   void init(const char* options, std::optional<MPI_Comm> comm = {});
   void finalize();
   bool initialized();
@@ -102,6 +103,13 @@ class Runtime {
   /// So that forget() is called at its end. With parts_mutex_ held.
   void watch_end_of(MPI_Comm comm);
   void refuse_other_ranks(MPI_Comm comm);
+  /// The world of base_, with these options. Collective. @throws Error
+  void make_world(const Options& options);
+  /// Whether anything depends on the world: a call, a group, or another communicator.
+  bool used();
+  /// DDL runs already: has these options obeyed as well, as long as nothing depends on the world. Collective
+  /// where they change something. @throws Error
+  void change_options(const char* text);
   void give_ranks_back();
   /// Until the calls that other threads make in groups, and on other communicators, are over.
   void wait_for_parts();

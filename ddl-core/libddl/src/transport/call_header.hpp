@@ -23,7 +23,8 @@ enum class CallKind : std::int32_t {
   kSchedule = 9,
   kAllToAllv = 10,
   kRefused = 11,
-  kForm = 12  ///< the making of a group: only in records, as not all ranks of the world make it
+  kForm = 12,  ///< the making of a group: only in records, as not all ranks of the world make it
+  kInit = 13   ///< ddl_init with other options than those in force
 };
 
 /// What a rank says about the collective call it makes. What others look at in every call comes first. A copy

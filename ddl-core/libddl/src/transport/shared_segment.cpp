@@ -192,6 +192,8 @@ void SharedSegment::close_file() {
   fd_ = -1;
 }
 
+void SharedSegment::remove(const std::string& name) { shm_unlink(name.c_str()); }
+
 void SharedSegment::unlink() {
   if (linked_) shm_unlink(name_.c_str());
   linked_ = false;

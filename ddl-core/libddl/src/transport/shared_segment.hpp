@@ -135,6 +135,8 @@ class SharedSegment {
   bool reserved() const { return reserved_; }
   /// Removes the file's name; harmless when done twice.
   void unlink();
+  /// Removes the name of a file that another rank may have created, and did not live to unlink.
+  static void remove(const std::string& name);
 
   std::size_t ranks() const { return ranks_; }
   std::size_t stage_bytes() const { return stage_bytes_; }

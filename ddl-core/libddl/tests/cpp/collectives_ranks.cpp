@@ -386,7 +386,12 @@ TEST(Arguments, AreChecked) {
   EXPECT_GE(ddl_malloc(&memory, 4096, 100), 100u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
   EXPECT_EQ(ddl_free(memory), DDL_SUCCESS);
-  EXPECT_EQ(ddl_init("-nonsense"), DDL_SUCCESS) << "a second init is ignored";
+  EXPECT_EQ(ddl_init(nullptr), DDL_SUCCESS) << "a second call that changes nothing";
+  EXPECT_EQ(ddl_init("-nonsense"), DDL_ERR_OPTION);
+  EXPECT_NE(std::string(ddl_last_error()).find("nonsense"), std::string::npos);
+  // The first call of all ranks was made long ago.
+  EXPECT_EQ(ddl_init("-timeout 123"), DDL_ERR_STATE);
+  EXPECT_NE(std::string(ddl_last_error()).find("before the first call"), std::string::npos);
 }
 
 TEST(Describe, FitsOrSaysWhatItNeeds) {

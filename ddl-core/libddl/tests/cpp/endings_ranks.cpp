@@ -52,7 +52,11 @@ void step(const void* place) {
   seen.push_back(place);
   if (--steps_left > 0) return;
   armed = false;
-  if (how == "stop") raise(SIGSTOP);
+  if (how == "stop") {
+    // The launcher has it continue to end it: it is to end then, not to go on with what the others gave up.
+    signal(SIGTERM, SIG_DFL);
+    raise(SIGSTOP);
+  }
   if (how == "kill") raise(SIGKILL);
   if (how == "exit") _exit(3);
 }

@@ -53,6 +53,32 @@ TEST(Options, EveryModeLetter) {
 
 TEST(Options, LastOneWins) { EXPECT_EQ(parse_options("-mode p:2x2 -mode r").dims.size(), 0u); }
 
+TEST(Options, OfTheProgramOverThoseOfTheJob) {
+  const Options job = parse_options("-mode p:4x2 -timeout 30 -wire fp16");
+  const Options more = parse_options("-mode b -dump_iter 7", job);
+  EXPECT_EQ(more.mode, 'b');
+  EXPECT_EQ(more.dims, (std::vector<int>{4, 2}));
+  EXPECT_EQ(more.limits.timeout_s, 30);
+  EXPECT_EQ(more.dump_iter, 7);
+  EXPECT_EQ(more.wire, WireFormat::kFp16);
+  EXPECT_EQ(more.text, "-mode p:4x2 -timeout 30 -wire fp16 -mode b -dump_iter 7");
+  EXPECT_EQ(parse_options("-mode p:2x4", job).dims, (std::vector<int>{2, 4}));
+  EXPECT_TRUE(parse_options("-mode p -topology none", job).dims.empty());
+  EXPECT_EQ(parse_options("", job), job);
+}
+
+TEST(Options, SameEffectHoweverWritten) {
+  const Options job = parse_options("-mode p:4x2 -timeout 30");
+  for (const char* text : {"", "-mode p", "--mode=p:4x2", "-timeout 30.0 -dump_iter 0"}) {
+    EXPECT_TRUE(same_effect(parse_options(text, job), job)) << text;
+  }
+  for (const char* text : {"-mode r", "-mode p:2x4", "-timeout 31", "-late 5", "-patience 5", "-wire q8",
+                           "-dump_iter 1", "-deterministic off", "-topology none", "-timeline f",
+                           "-dev_sync 1", "-rebind_iter 2", "-dbg_level 1"}) {
+    EXPECT_FALSE(same_effect(parse_options(text, job), job)) << text;
+  }
+}
+
 TEST(Options, UnknownOptionListsTheValidOnes) {
   const std::string text = error_of("-mod p");
   EXPECT_NE(text.find("[ERROR DDL-1-2] unknown option '-mod'"), std::string::npos) << text;

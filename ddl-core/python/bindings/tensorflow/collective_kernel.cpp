@@ -186,7 +186,10 @@ absl::Status ToDdlType(DataType type, DDL_Type* result) {
 std::string CallName(OpKernelConstruction* construction) {
   std::string given;
   if (!construction->GetAttr("tensor_name", &given).ok() || given.empty()) {
-    return std::string(construction->def().op());
+    // In a graph of TF1 operators run in any order. Those of one type and shape would pass for each other.
+    // Scopes may have a name of the rank.
+    const std::string name(construction->def().name());
+    return name.substr(name.rfind('/') + 1);
   }
   return given;
 }

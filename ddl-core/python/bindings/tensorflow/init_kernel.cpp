@@ -1,5 +1,8 @@
 // Init: brings DDL up and says who this process is.
+#include <unistd.h>
+
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -26,6 +29,26 @@ int OwnGpu(int local_rank) {
   return whole && number >= 0 ? number : local_rank;
 }
 
+// A program that loads this library without the Python package ddl, as scripts for PowerAI do, has nobody
+// else who finalises DDL. Where that package is loaded, it has done so when this runs.
+void FinaliseAtExit() {
+  [[maybe_unused]] static const int registered = on_exit(
+      [](int status, void* rank_process) {
+        int running = 0;
+        int busy = 0;
+        // A process that was forked from the rank is none.
+        if (reinterpret_cast<std::intptr_t>(rank_process) != getpid()) return;
+        if (ddl_initialized(&running) != DDL_SUCCESS || running == 0) return;
+        // Finalising waits for the other ranks, and they may wait for this one.
+        if (status == 0 && ddl_busy(&busy) == DDL_SUCCESS && busy == 0) {
+          ddl_finalize();
+        } else {
+          ddl_abort(("its program ends with exit status " + std::to_string(status)).c_str());
+        }
+      },
+      reinterpret_cast<void*>(static_cast<std::intptr_t>(getpid())));
+}
+
 class InitKernel final : public CollectiveKernel {
  public:
   explicit InitKernel(OpKernelConstruction* construction) : CollectiveKernel(construction) {
@@ -33,7 +56,8 @@ class InitKernel final : public CollectiveKernel {
     bool pci = true;  // a property of the number that the user gives and gets; CUDA_DEVICE_ORDER sets it
     OP_REQUIRES_OK(construction, construction->GetAttr("mode", &mode));
     OP_REQUIRES_OK(construction, construction->GetAttr("pci", &pci));
-    if (!mode.empty()) options_ = "-mode " + mode;
+    // Programs for IBM's DDL give all options in place of the mode.
+    if (!mode.empty()) options_ = mode.front() == '-' ? mode : "-mode " + mode;
   }
 
  protected:
@@ -45,11 +69,12 @@ class InitKernel final : public CollectiveKernel {
       return absl::InvalidArgumentError("Init: user_gpuid must be a scalar, not of shape " +
                                         user_gpuid.shape().DebugString());
     }
-    // Without effect where DDL is initialised already.
+    // Where DDL is initialised already the options must not contradict those of its calls.
     if (absl::Status status = ToStatus(ddl_init(options_.empty() ? nullptr : options_.c_str()));
         !status.ok()) {
       return status;
     }
+    FinaliseAtExit();
     int rank = 0, size = 1, local_rank = 0, local_size = 1;
     for (const int result :
          {ddl_rank(&rank), ddl_size(&size), ddl_local_rank(&local_rank), ddl_local_size(&local_size)}) {

@@ -47,7 +47,8 @@ size: scalar, number of ranks.
 local_rank: scalar, rank among those of the same host.
 local_size: scalar, number of ranks on the same host.
 local_gpuid: scalar, the accelerator of this process.
-mode: as after -mode in DDL_OPTIONS, for example "p:2x2"; empty takes DDL_OPTIONS.
+mode: as after -mode in DDL_OPTIONS, for example "p:2x2", or all options, "-mode p:2x2 -timeout 60"; empty
+takes DDL_OPTIONS.
 pci: accelerators are numbered in the order of their PCI addresses, not fastest first.
 )doc");
 
@@ -64,7 +65,7 @@ Gives every rank the tensor of rank `root`.
 
 tensor: the same shape and type on all ranks.
 output: the root's tensor.
-tensor_name: compared across the ranks; a difference is an error on all of them.
+tensor_name: compared across the ranks, by default the name of the operator; a difference is an error on all of them.
 )doc");
 
 REGISTER_OP("AllReduce")
@@ -85,7 +86,8 @@ output: the result, bitwise the same on all ranks.
 mpi: use the MPI library's own MPI_Allreduce, the baseline to compare with.
 check: when positive, reduce by MPI_Allreduce too and report on standard error the elements whose difference
   exceeds check * max(1, |MPI's result|).
-tensor_name: compared across the ranks; a difference is an error on all of them. Not compared where mpi is set.
+tensor_name: compared across the ranks, by default the name of the operator; a difference is an error on all of them.
+  Not compared where mpi is set.
 )doc");
 
 REGISTER_OP("AllReduceN")

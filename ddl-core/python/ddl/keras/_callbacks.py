@@ -96,7 +96,7 @@ class DDLGlobalVariablesCallback(Callback):
     count of iterations. In a distributed job `fit` adds it by itself, last in the list, behind callbacks that
     load
     weights; put it there yourself to have it elsewhere. With one rank it does nothing. Horovod's
-    BroadcastGlobalVariablesCallback does the same after the first batch, which so begins with other weights.
+    BroadcastGlobalVariablesCallback gives the optimizer's variables after the first batch only.
     """
 
     def __init__(self) -> None:

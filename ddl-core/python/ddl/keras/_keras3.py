@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import keras
+from ddl_drift import keras_learning_rate
 
 import ddl
 from ddl._updates import hook_overrides, update
+from ddl.keras._batch_normalization import hook_moments
 
 _integrated = False
 
@@ -43,6 +45,16 @@ class Exchange(Protocol):
         """At the first update of an optimizer: its state becomes that of rank 0."""
         ...
 
+    def after_update(
+        self, optimizer: Any, variables: Sequence[Any], learning_rate: Callable[[Any], float | None]
+    ) -> None:
+        """Behind an update: compares the ranks' weights from time to time."""
+        ...
+
+    def after_local_update(self, pairs: list[tuple[Any, Any]]) -> None:
+        """Behind an update within `no_averaging`: the ranks' weights may differ from then on."""
+        ...
+
 
 def integrate() -> None:
     """Hooks `apply` of all optimizers, and `fit` and `evaluate` of all models; once."""
@@ -60,6 +72,8 @@ def integrate() -> None:
     _hook_clip_gradients(base_optimizer.BaseOptimizer, exchange)
     if keras.backend.backend() == "tensorflow":
         _hook_jit_compile(exchange)
+    if keras.backend.backend() == "tensorflow" and not isinstance(exchange, _NoExchange):
+        hook_moments(keras.layers.BatchNormalization, "_moments")
     _trainer.integrate(keras.Model, broadcasts=not isinstance(exchange, _NoExchange))
 
 
@@ -99,6 +113,14 @@ class _NoExchange:
     ) -> None:
         raise self._error()
 
+    def after_update(
+        self, optimizer: Any, variables: Sequence[Any], learning_rate: Callable[[Any], float | None]
+    ) -> None:
+        raise self._error()
+
+    def after_local_update(self, pairs: list[tuple[Any, Any]]) -> None:
+        pass
+
     def _error(self) -> ddl.DDLError:
         return ddl.DDLError(
             f"[ERROR DDL-1-5] {self._reason}, or, where each rank is to train a model of its own, put the "
@@ -113,11 +135,14 @@ class _Accumulation(threading.local):
 
     def __init__(self) -> None:
         self.variables: list[Any] | None = None
+        #: Whether the update, or the graph of it, has averaged: at the last batch of a step.
+        self.averaged = False
 
     @contextlib.contextmanager
     def of(self, pairs: list[tuple[Any, Any]]) -> Iterator[None]:
         """A block that is an update by these gradients."""
         self.variables = [variable for gradient, variable in pairs if gradient is not None]
+        self.averaged = False
         try:
             yield
         finally:
@@ -149,6 +174,7 @@ def _hook_clip_gradients(optimizer: type, exchange: Exchange) -> None:
         variables, grads = _accumulation.variables, list(grads)
         if variables is not None and len(variables) == len(grads):
             grads = exchange.reduce(list(zip(grads, variables, strict=True)))
+            _accumulation.averaged = True
         return original(self, grads)
 
     optimizer._clip_gradients = _clip_gradients  # type: ignore[attr-defined]
@@ -166,22 +192,31 @@ def _hook_apply(optimizer: type, exchange: Exchange) -> None:
 
     @functools.wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        if update.inside or not exchange.distributed():
+        if update.nested or not exchange.distributed():
             return original(self, grads, trainable_variables)
         grads = list(grads)
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if len(grads) != len(variables):
             return original(self, grads, trainable_variables)  # raises Keras' own error
         pairs = list(zip(grads, variables, strict=True))
-        exchange.synchronise(self, pairs, lambda: build(self, variables))
         passed_variables = None if trainable_variables is None else variables
+        if update.unaveraged:
+            result = original(self, grads, passed_variables)
+            exchange.after_local_update(pairs)
+            return result
+        exchange.synchronise(self, pairs, lambda: build(self, variables))
         if _accumulates(self, variables):
             # Before the last batch of a step there is nothing to exchange.
             with update, _accumulation.of(pairs):
-                return original(self, grads, passed_variables)
-        reduced = exchange.reduce(pairs)
-        with update:
-            return original(self, reduced, passed_variables)
+                result = original(self, grads, passed_variables)
+            if not _accumulation.averaged:
+                return result
+        else:
+            reduced = exchange.reduce(pairs)
+            with update:
+                result = original(self, reduced, passed_variables)
+        exchange.after_update(self, variables, keras_learning_rate)
+        return result
 
     optimizer.apply = apply  # type: ignore[attr-defined]
 

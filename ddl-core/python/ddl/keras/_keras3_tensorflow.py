@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddl.tensorflow import _variables, _world
+from ddl.tensorflow import _drift, _variables, _world
 from ddl.tensorflow._gradients import grads_reduce
 
 
@@ -20,6 +20,14 @@ class _Exchange:
         self, optimizer: Any, pairs: Sequence[tuple[Any, Any]], build: Callable[[], Sequence[Any]]
     ) -> None:
         _variables.broadcast_optimizer(optimizer, pairs, build)
+
+    def after_update(
+        self, optimizer: Any, variables: Sequence[Any], learning_rate: Callable[[Any], float | None]
+    ) -> None:
+        _drift.after_update(optimizer, variables, learning_rate)
+
+    def after_local_update(self, pairs: list[tuple[Any, Any]]) -> None:
+        _drift.after_local_update(pairs)
 
 
 def exchange() -> _Exchange:

@@ -18,17 +18,20 @@ def integrate() -> None:
     if importlib.util.find_spec("ddl.tensorflow") is None:
         return
     import tf_keras
+    from tf_keras.src.layers.normalization import batch_normalization
     from tf_keras.src.mixed_precision import loss_scale_optimizer  # noqa: F401  two classes to hook
     from tf_keras.src.optimizers import optimizer
     from tf_keras.src.optimizers.legacy import optimizer_v2
 
     from ddl._updates import hook_overrides
     from ddl.keras import _trainer
+    from ddl.keras._batch_normalization import hook_moments
 
     # Some replace apply_gradients, and call that of their inner optimizer in one branch of a condition only.
     for base in (optimizer._BaseOptimizer, optimizer_v2.OptimizerV2):
         hook_overrides(base, "apply_gradients", hook_apply_gradients)
     _hook_compile()
+    hook_moments(batch_normalization.BatchNormalizationBase, "_sync_calculate_mean_and_var")
     _trainer.integrate(tf_keras.Model)
 
 
@@ -68,9 +71,11 @@ def _build(optimizer: Any, variables: list[Any]) -> list[Any]:
 def hook_apply_gradients(optimizer: type) -> None:
     """Has a class of optimizers average the gradients that its `apply_gradients` gets."""
     import tensorflow as tf
+    from ddl_drift import keras_learning_rate
 
     from ddl._updates import update
     from ddl.tensorflow import _session, _variables
+    from ddl.tensorflow._drift import after_local_update, after_update
     from ddl.tensorflow._gradients import grads_reduce
     from ddl.tensorflow._world import distributed
 
@@ -78,16 +83,22 @@ def hook_apply_gradients(optimizer: type) -> None:
 
     @functools.wraps(original)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        if update.inside or not distributed():
+        if update.nested or not distributed():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
+        if update.unaveraged:
+            result = original(self, pairs, *args, **kwargs)
+            after_local_update(pairs, result)
+            return result
         _variables.broadcast_optimizer(self, pairs, lambda: _build(self, _to_build_for(self, pairs)))
         with tf.init_scope():
             if _variables.broadcast_enabled() and not tf.executing_eagerly():
                 _session.broadcast_before_training(tf.compat.v1.get_default_graph())
         pairs = grads_reduce(pairs)
         with update:
-            return original(self, pairs, *args, **kwargs)
+            result = original(self, pairs, *args, **kwargs)
+        after_update(self, [variable for _, variable in pairs], keras_learning_rate)
+        return result
 
     optimizer.apply_gradients = apply_gradients  # type: ignore[attr-defined]
 

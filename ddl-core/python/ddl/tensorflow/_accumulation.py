@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from ddl_drift.tensorflow import name_of, native
 
 from ddl.tensorflow import _variables
-from ddl.tensorflow._gradients import mark_reduced, variable_name
+from ddl.tensorflow._gradients import mark_reduced, note_update
 from ddl.tensorflow._session import broadcast_before_training
 from ddl.tensorflow._world import distributed
 
@@ -60,7 +61,7 @@ class GradientAccumulator(tf.Module):  # type: ignore[misc]
         pairs = [(gradient, variable) for gradient, variable in grads_and_vars if gradient is not None]
         if not pairs:
             raise ValueError("GradientAccumulator: there is no gradient for any variable")
-        names = [variable_name(variable) for _, variable in pairs]
+        names = [name_of(variable) for _, variable in pairs]
         if any(getattr(variable.dtype, "_is_ref_dtype", False) for _, variable in pairs):
             raise ValueError(
                 "GradientAccumulator: reference variables cannot be updated in a branch; make them with "
@@ -86,6 +87,7 @@ class GradientAccumulator(tf.Module):  # type: ignore[misc]
         if distributed() and not tf.executing_eagerly() and not tf.inside_function():
             # The all-reduce is within the branch, where the session does not look for it.
             mark_reduced(stepped)
+            note_update(pairs, stepped)
             if _variables.broadcast_enabled():
                 broadcast_before_training(stepped.graph)
         return stepped
@@ -98,8 +100,7 @@ class GradientAccumulator(tf.Module):  # type: ignore[misc]
             )
 
         self._sums = [
-            zeros(_variables.native(variable), f"{self.name}/sum{index}")
-            for index, variable in enumerate(variables)
+            zeros(native(variable), f"{self.name}/sum{index}") for index, variable in enumerate(variables)
         ]
         self._batches = tf.Variable(
             lambda: tf.zeros([], tf.int64), trainable=False, dtype=tf.int64, name=f"{self.name}/batches"

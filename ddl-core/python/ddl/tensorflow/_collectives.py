@@ -243,7 +243,9 @@ def _gather_slices(slices: Any, op: str, name: str) -> Any:
 
 
 def _gradient_name(op: Any) -> str:
-    return f"gradient of {op.get_attr('tensor_name').decode() or op.type}"
+    # In eager execution operators have no name, and run in the order of the program.
+    name = op.get_attr("tensor_name").decode() or getattr(op, "name", op.type).rpartition("/")[2]
+    return f"gradient of {name}"
 
 
 def _linear(op: Any) -> Reduction:

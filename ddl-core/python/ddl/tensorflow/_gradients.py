@@ -8,20 +8,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from ddl_drift.sessions import NotedUpdate, note
+from ddl_drift.tensorflow import name_of
 
 from ddl.tensorflow._agreement import describe_gradient
 from ddl.tensorflow._collectives import Reduction, allreduce, allreduce_n, one_reduction
+from ddl.tensorflow._graph import descendants, outermost
 from ddl.tensorflow._world import distributed
 
 #: Set on a gradient that has been reduced, so that an optimizer does not reduce it again.
 _MARK = "_ddl_reduced"
-#: Set on a TF1 graph: for each of its updates the variables, what they get, and one reduced gradient.
-_UPDATES = "_ddl_updates"
-
-
-def variable_name(variable: Any) -> str:
-    """The name under which a variable is compared across ranks and shown in errors."""
-    return str(getattr(variable, "path", None) or getattr(variable, "name", None) or "unnamed")
 
 
 def _call_name(pairs: Sequence[tuple[Any, Any]], chosen: Sequence[int]) -> str:
@@ -31,8 +27,8 @@ def _call_name(pairs: Sequence[tuple[Any, Any]], chosen: Sequence[int]) -> str:
     shows the first 127 bytes in the error; the variables without a gradient, the usual cause, therefore
     come first.
     """
-    names = [variable_name(pairs[i][1]) for i in chosen]
-    missing = [variable_name(v) for g, v in pairs if g is None]
+    names = [name_of(pairs[i][1]) for i in chosen]
+    missing = [name_of(v) for g, v in pairs if g is None]
     digest = zlib.crc32("\n".join(names).encode())
     first = f"gradients of {len(names)}/{len(pairs)} variables"
     without = f", none for {', '.join(missing)}" if missing else ""
@@ -106,7 +102,7 @@ def grads_reduce(
         gradients[i] = gradient = tf.convert_to_tensor(gradient)
         if not (gradient.dtype.is_floating or gradient.dtype in (tf.int32, tf.int64)):
             raise TypeError(
-                f"the gradient of {variable_name(variable)} is of type {gradient.dtype.name}, which DDL "
+                f"the gradient of {name_of(variable)} is of type {gradient.dtype.name}, which DDL "
                 "cannot reduce; split a complex variable into its real and imaginary part"
             )
         dense.setdefault(gradient.dtype, []).append(i)
@@ -119,7 +115,7 @@ def grads_reduce(
         for i in sparse:
             gradients[i] = mark_reduced(allreduce(gradients[i], op, _call_name(pairs, [i])))
     if dense or sparse:
-        _note_update(pairs, gradients[[*sparse, *(i for indices in dense.values() for i in indices)][0]])
+        note_update(pairs, gradients[[*sparse, *(i for indices in dense.values() for i in indices)][0]])
     return [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs, strict=True)]
 
 
@@ -155,20 +151,14 @@ def _sparse_as_dense_by_environment() -> bool:
     return text == "1"
 
 
-def _note_update(pairs: Sequence[tuple[Any, Any]], reduced: Any) -> None:
-    """Remembers on a TF1 graph what one update trains, for the comparison before the first step."""
+def note_update(pairs: Sequence[tuple[Any, Any]], reduced: Any) -> None:
+    """Remembers on a TF1 graph what one update trains, for the comparisons of the ranks."""
     if tf.executing_eagerly() or tf.inside_function():
         return
     tensor = reduced.values if isinstance(reduced, tf.IndexedSlices) else reduced
-    if not hasattr(tensor.graph, _UPDATES):
-        setattr(tensor.graph, _UPDATES, [])
-    names = [variable_name(variable) for _, variable in pairs]
-    getattr(tensor.graph, _UPDATES).append((tensor.op, names, [describe_gradient(g) for g, _ in pairs]))
-
-
-def noted_updates(graph: Any) -> list[tuple[Any, list[str], list[str]]]:
-    """Each update of a TF1 graph: an operator in it, the variables, and `describe_gradient` of each."""
-    return list(getattr(graph, _UPDATES, []))
+    note(
+        NotedUpdate(tensor.op, [variable for _, variable in pairs], [describe_gradient(g) for g, _ in pairs])
+    )
 
 
 def mark_reduced(gradient: Any) -> Any:
@@ -186,6 +176,26 @@ def mark_reduced(gradient: Any) -> Any:
 def is_reduced(gradient: Any) -> bool:
     """True for a gradient that is itself a result of `grads_reduce`."""
     return getattr(gradient, _MARK, False) is True
+
+
+def all_come_from_reduced(pairs: list[tuple[Any, Any]]) -> bool:
+    """True when each gradient has been reduced, or made from reduced ones, say by clipping.
+
+    In eager execution nothing tells where a tensor comes from, so that there clipped gradients count as not
+    reduced.
+    """
+    for gradient, _ in pairs:
+        if gradient is None or is_reduced(gradient):
+            continue
+        if tf.executing_eagerly():
+            return False
+        tensor = outermost(gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient)
+        if not hasattr(tensor, "op"):
+            return False
+        reduced = reduced_operators(tensor.graph)
+        if not reduced or tensor.op.name not in descendants(tensor.graph, "reduced gradients", reduced):
+            return False
+    return True
 
 
 def reduced_operators(graph: Any) -> list[Any]:
@@ -233,4 +243,8 @@ class DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
             average=self._ddl_average,
             sparse_as_dense=self._ddl_sparse_as_dense,
         )
+        # Imports this module.
+        from ddl.tensorflow import _drift
+
+        _drift.after_averaging(flat_sources)
         return tf.nest.pack_sequence_as(gradients, [gradient for gradient, _ in reduced])

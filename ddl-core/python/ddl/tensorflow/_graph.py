@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+from ddl_drift.sessions import reached
 
 _found: weakref.WeakKeyDictionary[Any, dict[str, tuple[tuple[int, int], frozenset[str]]]] = (
     weakref.WeakKeyDictionary()
@@ -26,29 +28,8 @@ def descendants(graph: Any, key: str, roots: Sequence[Any]) -> frozenset[str]:
             yield from output.consumers()
         yield from operator._control_outputs
 
-    cache[key] = (state, _reached(roots, followers))
+    cache[key] = (state, reached(roots, followers))
     return cache[key][1]
-
-
-def ancestors(operators: Sequence[Any]) -> frozenset[str]:
-    """The names of the operators that run before one of `operators`, by data or by control, and of these."""
-
-    def leaders(operator: Any) -> Iterator[Any]:
-        yield from (tensor.op for tensor in operator.inputs)
-        yield from operator.control_inputs
-
-    return _reached(operators, leaders)
-
-
-def _reached(roots: Sequence[Any], neighbours: Callable[[Any], Iterator[Any]]) -> frozenset[str]:
-    seen: set[str] = set()
-    open_operators = list(roots)
-    while open_operators:
-        operator = open_operators.pop()
-        if operator.name not in seen:
-            seen.add(operator.name)
-            open_operators.extend(neighbours(operator))
-    return frozenset(seen)
 
 
 def outermost(tensor: Any) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ddl.tensorflow import _devices, _optimizers, _session, _variables
+from ddl.tensorflow import _devices, _drift, _optimizers, _session, _variables
 
 _integrated = False
 
 
 def integrate() -> None:
-    """Hooks devices, variables, sessions, and TF1's optimizers, once."""
+    """Hooks devices, variables, sessions, TF1's optimizers, and calls of functions, once."""
     global _integrated
     if _integrated:
         return
@@ -17,3 +17,4 @@ def integrate() -> None:
     _variables.integrate()
     _session.integrate()
     _optimizers.integrate()
+    _drift.integrate()

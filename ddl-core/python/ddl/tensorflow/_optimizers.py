@@ -10,8 +10,8 @@ from tensorflow.python.training import optimizer as v1_optimizer
 
 from ddl._updates import hook_overrides, update
 from ddl.tensorflow import _variables
-from ddl.tensorflow._gradients import grads_reduce, is_reduced, reduced_operators
-from ddl.tensorflow._graph import descendants, outermost
+from ddl.tensorflow._drift import after_local_update, after_update
+from ddl.tensorflow._gradients import all_come_from_reduced, grads_reduce
 from ddl.tensorflow._session import broadcast_before_training
 from ddl.tensorflow._world import distributed
 
@@ -39,13 +39,20 @@ def _hook_apply_gradients(optimizer: type) -> None:
 
     @functools.wraps(original)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        if update.inside or not distributed():
+        if update.nested or not distributed():
             return original(self, grads_and_vars, *args, **kwargs)
         pairs = list(grads_and_vars)
-        if not _all_come_from_reduced(pairs):
+        if update.unaveraged:
+            result = original(self, pairs, *args, **kwargs)
+            after_local_update(pairs, result)
+            return result
+        # Averaging a second time would not change the values, but cost the time.
+        if not all_come_from_reduced(pairs):
             pairs = _reduce(pairs)
         with update:
-            return original(self, pairs, *args, **kwargs)
+            result = original(self, pairs, *args, **kwargs)
+        after_update(self, [variable for gradient, variable in pairs if gradient is not None])
+        return result
 
     optimizer.apply_gradients = apply_gradients  # type: ignore[attr-defined]
 
@@ -57,23 +64,3 @@ def _reduce(pairs: Any) -> Any:
     if _variables.broadcast_enabled() and not tf.executing_eagerly():
         broadcast_before_training(tf.compat.v1.get_default_graph())
     return reduced
-
-
-def _all_come_from_reduced(pairs: list[tuple[Any, Any]]) -> bool:
-    """True when each gradient has been reduced, or made from reduced ones, say by clipping.
-
-    Averaging a second time would not change the values, but cost the time. In eager execution nothing tells
-    where a tensor comes from, so there clipped gradients are averaged once more.
-    """
-    for gradient, _ in pairs:
-        if gradient is None or is_reduced(gradient):
-            continue
-        if tf.executing_eagerly():
-            return False
-        tensor = outermost(gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient)
-        if not hasattr(tensor, "op"):
-            return False
-        reduced = reduced_operators(tensor.graph)
-        if not reduced or tensor.op.name not in descendants(tensor.graph, "reduced gradients", reduced):
-            return False
-    return True

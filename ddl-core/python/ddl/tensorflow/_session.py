@@ -14,20 +14,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.client import session as session_module
+from ddl_drift import sessions
+from ddl_drift.tensorflow import name_of
 from tensorflow.python.ops import variables as variables_module
 from tensorflow.python.training import session_manager
 
 import ddl
+from ddl import _drift
 from ddl.tensorflow import _variables
 from ddl.tensorflow._agreement import check_same_variables
-from ddl.tensorflow._gradients import noted_updates, reduced_operators
-from ddl.tensorflow._graph import ancestors, descendants
+from ddl.tensorflow._gradients import reduced_operators
+from ddl.tensorflow._graph import descendants
 from ddl.tensorflow._world import distributed
 
 _TRAINS = "_ddl_broadcast_before_training"
@@ -45,8 +47,7 @@ def broadcast_before_training(graph: Any) -> None:
 def integrate() -> None:
     """Hooks the initialisers and the sessions."""
     _hook_initialiser()
-    _hook_do_run()
-    _hook_callables()
+    sessions.hook_runs(_before_run, _after_run)
     _hook_session_manager()
 
 
@@ -68,69 +69,16 @@ def _hook_initialiser() -> None:
     tf.compat.v1.initializers.global_variables = global_variables_initializer
 
 
-@contextlib.contextmanager
-def _quiet(flag: str) -> Iterator[None]:
-    before = getattr(_state, flag, False)
-    setattr(_state, flag, True)
-    try:
-        yield
-    finally:
-        setattr(_state, flag, before)
+def _before_run(session: Any, operators: list[Any]) -> None:
+    if _variables.broadcast_enabled() and distributed():
+        _before_step(session, operators)
 
 
-def _hook_do_run() -> None:
-    original = session_module.BaseSession._do_run
-
-    @functools.wraps(original)
-    def _do_run(self: Any, handle: Any, target_list: Any, fetch_list: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(_state, "broadcasting", False) or not _variables.broadcast_enabled() or not distributed():
-            return original(self, handle, target_list, fetch_list, *args, **kwargs)
-        operators = [*target_list, *(tensor.op for tensor in fetch_list)]
-        _before_step(self, operators)
-        results = original(self, handle, target_list, fetch_list, *args, **kwargs)
-        _after_step(self, operators)
-        return results
-
-    session_module.BaseSession._do_run = _do_run
-
-
-def _hook_callables() -> None:
-    """Callables of a session run steps past `Session.run`; tf_keras trains with them in graph mode."""
-    make_callable = session_module.BaseSession.make_callable
-    from_options = session_module.BaseSession._make_callable_from_options
-
-    def before_first_call(
-        session: Any, call: Callable[..., Any], fetches: Iterable[Any]
-    ) -> Callable[..., Any]:
-        if not distributed():
-            return call
-        elements = [session.graph.as_graph_element(fetch) for fetch in fetches]
-        operators = [getattr(element, "op", element) for element in elements]
-
-        def call_after_broadcast(*args: Any, **kwargs: Any) -> Any:
-            if _variables.broadcast_enabled():
-                _before_step(session, operators)
-            return call(*args, **kwargs)
-
-        return call_after_broadcast
-
-    @functools.wraps(make_callable)
-    def hooked_make_callable(
-        self: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False
-    ) -> Any:
-        call = make_callable(self, fetches, feed_list, accept_options)
-        if feed_list is not None:
-            return call  # goes by Session.run
-        handler = session_module._FetchHandler(self.graph, fetches, {})
-        return before_first_call(self, call, [*handler.fetches(), *handler.targets()])
-
-    @functools.wraps(from_options)
-    def hooked_from_options(self: Any, callable_options: Any) -> Any:
-        call = from_options(self, callable_options)
-        return before_first_call(self, call, [*callable_options.fetch, *callable_options.target])
-
-    session_module.BaseSession.make_callable = hooked_make_callable
-    session_module.BaseSession._make_callable_from_options = hooked_from_options
+def _after_run(session: Any, operators: list[Any]) -> None:
+    if distributed():
+        if _variables.broadcast_enabled():
+            _after_step(session, operators)
+        sessions.compare(session, operators, _drift.ranks())
 
 
 def _hook_session_manager() -> None:
@@ -138,8 +86,12 @@ def _hook_session_manager() -> None:
 
     @functools.wraps(original)
     def prepare_session(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _quiet("preparing"):
+        before = getattr(_state, "preparing", False)
+        _state.preparing = True
+        try:
             return original(self, *args, **kwargs)
+        finally:
+            _state.preparing = before
 
     session_manager.SessionManager.prepare_session = prepare_session
 
@@ -151,10 +103,10 @@ def _before_step(session: Any, operators: list[Any]) -> None:
     training = descendants(graph, "training", reduced_operators(graph))
     if any(operator.name in training for operator in operators):
         setattr(session, _DONE, True)
-        needed = ancestors(operators)
-        for operator, names, gradients in noted_updates(graph):
-            if operator.name in needed:
-                check_same_variables(names, gradients, "the first training step of a session")
+        for _, noted in sessions.updates_in_run(graph, operators):
+            if noted.averages:
+                names = [name_of(variable) for variable in noted.variables]
+                check_same_variables(names, noted.gradients, "the first training step of a session")
         _broadcast(
             session, graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES), "before the first step"
         )
@@ -173,7 +125,7 @@ def _after_step(session: Any, operators: list[Any]) -> None:
 
 def _broadcast(session: Any, variables: Iterable[Any], when: str) -> None:
     """Gives all ranks rank 0's values of those of the variables that have a value and can be sent."""
-    with _quiet("broadcasting"):
+    with sessions.internal():
         sendable = [v for v in variables if v.dtype.is_floating or v.dtype.base_dtype in (tf.int32, tf.int64)]
         values = _values(session, sendable)
         operators, feeds = [], {}

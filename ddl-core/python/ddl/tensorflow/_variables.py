@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from ddl_drift.tensorflow import name_of, native
 from tensorflow.python.eager.polymorphic_function import polymorphic_function
 from tensorflow.python.ops import resource_variable_ops
 
 from ddl.tensorflow._agreement import check_same_variables, describe_gradient
 from ddl.tensorflow._collectives import bcast
-from ddl.tensorflow._gradients import variable_name
 from ddl.tensorflow._world import distributed
 
 _enabled = True
@@ -61,12 +61,6 @@ def no_broadcast() -> Iterator[None]:
         yield
     finally:
         enable_broadcast(before)
-
-
-def native(variable: Any) -> Any:
-    """The tf.Variable behind a Keras 3 variable; any other variable itself."""
-    value = getattr(variable, "value", None)
-    return value if value is not None and not callable(value) else variable
 
 
 def _encoded(tensor: Any) -> tuple[Any, Callable[[Any], Any]]:
@@ -107,7 +101,7 @@ def broadcast_variables(variables: Iterable[Any], root: int = 0) -> Any:
     if distributed():
         for index, variable in enumerate(chosen):
             target = native(variable)
-            name = f"initial value of variable {index + 1}/{len(chosen)}, {variable_name(variable)}"
+            name = f"initial value of variable {index + 1}/{len(chosen)}, {name_of(variable)}"
             encoded, decode = _encoded(tf.convert_to_tensor(target))
             try:
                 value = decode(bcast(encoded, root, name))
@@ -242,7 +236,7 @@ def broadcast_optimizer(
                 return  # a TF1 graph; its session does it
             _synchronised_optimizers.add(optimizer)
             pending.broadcast()
-            names = [variable_name(variable) for _, variable in pairs]
+            names = [name_of(variable) for _, variable in pairs]
             kinds = [describe_gradient(gradient) for gradient, _ in pairs]
             check_same_variables(names, kinds, "the first update of an optimizer")
             broadcast_variables(build())

@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as distributed
 
 import ddl
+from ddl.torch import _drift
 
 
 def _check_world(rank: int, size: int) -> None:
@@ -36,6 +37,7 @@ def create(options: Any) -> Any:
     from ddl.torch._library import backend
 
     ddl.init()
+    _drift.integrate()
     ranks: Sequence[int] = list(options.global_ranks_in_group)
     rank, size = options.group_rank, options.group_size
     if ranks:

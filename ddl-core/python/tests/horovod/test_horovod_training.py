@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-TORCH = ("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed")
+TORCH = ("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed", "drift")
 WAYS = (
     *("tape", "tf_keras_fit", "tf_keras_legacy_fit", "keras3_fit", "keras3_accumulation_fit", "keras3_loop"),
     *("tf_keras_callbacks", "keras3_callbacks"),
@@ -81,15 +81,20 @@ KERAS_SCRIPTS = (
     *("models_of_horovod_go_on", "models_without_horovod_go_on", "hdf5_of_horovod_goes_on"),
     *("hdf5_without_horovod_goes_on", "rank_0_alone_loads", "a_rank_overflows", "a_loop_of_tensorflow_2"),
     *("a_train_step_with_a_tape", "what_was_an_argument_of_compile", "seeds_stay_different"),
+    "ranks_drift_apart",
 )
+LEGACY = ["0", pytest.param("1", marks=pytest.mark.long)]
 
 
-@pytest.mark.parametrize("legacy", ["0", "1"], ids=["keras3", "tf_keras"])
+@pytest.mark.parametrize("legacy", LEGACY, ids=["keras3", "tf_keras"])
 def test_scripts_for_older_versions(jobs: Any, tmp_path: Path, legacy: str) -> None:
     """And what they save loads without Horovod."""
     job = jobs.mpirun(2, "keras_scripts.py", str(tmp_path), TF_USE_LEGACY_KERAS=legacy)
     assert job.status == 0, job.err
     assert {case: job.passed(case) for case in KERAS_SCRIPTS} == dict.fromkeys(KERAS_SCRIPTS, 2)
+    assert (
+        job.err.count("[WARN] the optimizer SGD, which model.compile was given, averages no gradients") == 1
+    )
     for name in ("horovod-model.keras", "plain-model.keras"):
         program = f"import {'tf_keras' if legacy == '1' else 'keras'} as keras, numpy as np\n" + (
             f"model = keras.models.load_model({str(tmp_path / name)!r})\n"
@@ -99,3 +104,18 @@ def test_scripts_for_older_versions(jobs: Any, tmp_path: Path, legacy: str) -> N
         )
         alone = jobs.alone(program)
         assert alone.status == 0 and "steps 4 5" in alone.out, alone.err
+
+
+TF1_DRIFT = (
+    *("nothing_drifts", "a_weight_is_set_on_one_rank", "missing_broadcast", "a_monitored_session"),
+    *("nothing_is_averaged", "a_rank_trains_a_probe_alone", "local_variables", "other_ranks_may_differ"),
+)
+
+
+@pytest.mark.parametrize("kind", ["resource", pytest.param("ref", marks=pytest.mark.long)])
+def test_drift_in_sessions(jobs: Any, kind: str) -> None:
+    """Horovod alone, without `import ddl`."""
+    job = jobs.mpirun(2, "tf1_drift.py", kind)
+    assert job.status == 0, job.err
+    assert {case: job.passed(case) for case in TF1_DRIFT} == dict.fromkeys(TF1_DRIFT, 2)
+    assert job.err.count("[WARN] the optimizer of this session averages no gradients") == 1

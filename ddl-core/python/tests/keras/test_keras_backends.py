@@ -10,8 +10,8 @@ import pytest
 from keras_ranks import KerasRanks
 from overlays import overlay
 
-TRAINING = ("fit", "accumulate", "loss_scale", "own_loop")
-OTHERS = ("backup", "no_averaging", "different")
+TRAINING = ("fit", "accumulate", "loss_scale", "on_batch", "callbacks_in_any_form", "own_loop")
+OTHERS = ("backup", "no_averaging", "drift", "different", "other_start")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 PROGRAM = """
 import numpy as np
-from ddl import pyddl
+import pyddl
 pyddl.init()
 n = 1000
 x = np.full(n, pyddl.rank() + 1, np.float64)

@@ -56,6 +56,54 @@ def test_signals_that_end_a_process_stay_its_own(mpirun: Any) -> None:
     assert run.lines("taken ") == ["[]"] * 2, run.output
 
 
+OPTIONS_OF_THE_PROGRAM = """
+import ddl
+assert ddl.describe()["mode"] == "p" and ddl.size() == 4
+try:
+    ddl.init("-mode b:4x8")
+except ddl.DDLError as error:
+    assert error.code == 2 and "invalid dim size=4 usr_size=32" in str(error), error
+else:
+    raise AssertionError("accepted")
+ddl.init("-mode r:4 -dump_iter 2")
+before = ddl.describe()
+assert (before["mode"], ddl.rank(), ddl.size()) == ("r", before["rank"], 4), before
+assert before["options"] == "-mode p:2x2 -timeout 70 -mode r:4 -dump_iter 2", before
+for _ in range(2):
+    assert ddl.allreduce([ddl.rank() + 1.0])[0] == 10
+ddl.init("-mode r:4"); ddl.init("-timeout 70"); ddl.init()
+try:
+    ddl.init("-mode c")
+except ddl.DDLError as error:
+    text = "DDL has made calls with the options '" + before["options"] + "', and now gets '-mode c'"
+    assert error.code == 3 and text in str(error) and "ddlrun -ddlarg" in str(error), error
+else:
+    raise AssertionError("accepted")
+assert ddl.allreduce([1.0])[0] == 4
+print("obeyed", ddl.stats()["calls"])
+"""
+
+
+def test_options_of_the_program_are_obeyed(mpirun: Any) -> None:
+    """Before the first call, on top of those of the job; after it they are refused."""
+    run = mpirun(4, OPTIONS_OF_THE_PROGRAM, env={"DDL_OPTIONS": "-mode p:2x2 -timeout 70"})
+    assert run.status == 0 and run.lines("obeyed ") == ["3"] * 4, run.output
+    assert "[DDL] call 2: allreduce" in run.output, run.output
+
+
+def test_options_that_one_rank_alone_gives(mpirun: Any) -> None:
+    program = """
+import ddl
+if ddl.rank() == 0:
+    ddl.init("-mode r")
+ddl.allreduce([1.0])
+"""
+    run = mpirun(2, program)
+    assert run.status != 0, run.output
+    for words in ("called ddl_init with other options", "called allreduce of 1 float64 element"):
+        assert words in run.output, run.output
+
+
 def test_auto_init_can_be_switched_off(mpirun: Any) -> None:
     """Then everything but init is an error that says so."""
     program = """
@@ -67,7 +115,7 @@ except ddl.DDLError as error:
 else:
     raise AssertionError
 assert not ddl.is_initialized()
-ddl.init("-timeout 30"); ddl.init("-not -looked -at")
+ddl.init("-timeout 30"); ddl.init("-timeout 30"); ddl.init()
 print("options", ddl.describe()["options"], ddl.size())
 ddl.finalize(); ddl.finalize()
 assert not ddl.is_initialized()

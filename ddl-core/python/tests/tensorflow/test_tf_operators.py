@@ -25,3 +25,10 @@ def test_only_rank(launcher: Launcher) -> None:
     assert run.status == 0, run.output
     for case in case_names("operators"):
         run.outcome(case, 1)
+
+
+def test_the_operator_starts_ddl(launcher: Launcher) -> None:
+    """And DDL is finalised, so that the job does not end as a failure."""
+    run = launcher.ranks(2, "operator_init")
+    assert run.status == 0 and run.output.count("initialised") == 2, run.output
+    assert "ERROR" not in run.output, run.output

@@ -197,6 +197,7 @@ def test_tf1_goes_on_after_the_loss_of_any_task(tmp_path: Path) -> None:
     assert accuracy(out) > 0.9
 
 
+@pytest.mark.long
 def test_a_coordinator_goes_on_after_the_loss_of_any_task(tmp_path: Path) -> None:
     words = ("-np", "3", "-ps", "1", "-tf-config", "chief", "-max-restarts", "3")
     job = Job(*words, *gated(COORDINATED, "100,200,300", tmp_path))

@@ -52,3 +52,33 @@ def test_two_ranks_equal_one(
     assert weights[1].keys() == weights[2].keys()
     for name, value in weights[1].items():
         np.testing.assert_allclose(weights[2][name], value, rtol=2e-3, atol=2e-4, err_msg=name)
+
+
+#: Accelerate's test scripts for two ranks, and what of them is changed. The others of its wheel need GPUs
+#: (test_ddp_comm_hook, test_merge_weights, test_notebook), or packages and downloads (external_deps).
+_ON_CPUS_IT_DOES_NOT_JOIN = (
+    "test_can_join_uneven_inputs",
+    "test_join_can_override_even_batches",
+    "test_join_can_override_for_mixed_type_dataloaders",
+    "test_join_raises_warning_for_iterable_when_overriding_even_batches",
+)
+ACCELERATES_OWN = [
+    pytest.param("test_ops", ()),
+    pytest.param("test_sync", ()),
+    # Each rank trains the reference by itself.
+    pytest.param("test_script", ("mock_training=local",), marks=pytest.mark.long),
+    pytest.param(
+        "test_distributed_data_loop",
+        tuple(f"{function}=skip" for function in _ON_CPUS_IT_DOES_NOT_JOIN),
+        marks=pytest.mark.long,
+    ),
+]
+
+
+@pytest.mark.parametrize(("script", "changes"), ACCELERATES_OWN)
+def test_accelerates_own_scripts(jobs: Any, script: str, changes: tuple[str, ...]) -> None:
+    offline = {"HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    path = str(overlay("transformers"))
+    job = jobs.ddlrun(2, "accelerates_own.py", "ddl", script, *changes, PYTHONPATH=path, **offline)
+    assert job.status == 0, job.out + job.err
+    assert job.out.count("script ended") == 2

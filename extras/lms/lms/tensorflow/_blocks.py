@@ -11,6 +11,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.eager import record
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.ops.ref_variable import RefVariable
 
 from lms._errors import LmsError
 from lms.tensorflow._counters import Counters
@@ -64,6 +65,12 @@ def block(
             all_inputs = [*_after(slopes, moved_inputs, device, counters), *rest]
             watched = [tensor for tensor in all_inputs if tensor.dtype.is_floating or tensor.dtype.is_complex]
             variable_list = list(variables or ())
+            for variable in variable_list:
+                if isinstance(variable, RefVariable):
+                    raise LmsError(
+                        f"{name}: {variable.op.name} is a variable of TensorFlow 1's kind, which has no "
+                        "gradient in a block: call tf.enable_resource_variables() before variables are made"
+                    )
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(watched)
                 for variable in variable_list:

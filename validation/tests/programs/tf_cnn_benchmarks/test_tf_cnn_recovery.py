@@ -19,6 +19,7 @@ MODEL = ["--data_name=digits", "--model=lenet", "--device=cpu", "--optimizer=mom
 STEPS = 60
 
 
+@pytest.mark.long
 def test_together_a_killed_worker_chief_and_server_change_nothing(
     tf_env: Environment, tmp_path: Path, weights: Callable[..., dict[str, Any]]
 ) -> None:

@@ -214,6 +214,54 @@ def seeds_stay_different():
     assert not np.array_equal(outputs[0], outputs[1])
 
 
+def ranks_drift_apart():
+    """A learning rate of one rank is an error, in fit and in a loop."""
+
+    def found(train):
+        try:
+            train()
+        except RuntimeError as error:
+            assert "DDL-1-7] the ranks have drifted apart" in str(error), error
+        else:
+            raise AssertionError("accepted")
+
+    def harm(optimizer, step):
+        if RANK == 1 and step == 2:
+            optimizer.learning_rate.assign(0.4)
+
+    x, y = np.random.RandomState(RANK).randn(2, 128, FEATURES).astype("f4")
+    y = y[:, :1]
+    model = compiled(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+    callbacks = [
+        hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0),
+        keras.callbacks.LambdaCallback(on_batch_end=lambda step, logs=None: harm(model.optimizer, step)),
+    ]
+    found(lambda: model.fit(x, y, 8, 1, 0, callbacks))
+
+    # A warning: weights might be averaged by other means.
+    model = compiled(keras.optimizers.SGD(0.1))
+    model.fit(x, y, 8, 1, 0, [hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)])
+
+    looped, optimizer = compiled(keras.optimizers.SGD(0.1)), keras.optimizers.SGD(0.1)
+
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(looped(x) - y))
+        tape = hvd.DistributedGradientTape(tape)
+        variables = looped.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    def loop():
+        for number in range(16):
+            step(*(tf.constant(data[number * 8 :][:8]) for data in (x, y)))
+            if number == 0:
+                hvd.broadcast_variables(looped.variables, root_rank=0)
+            harm(optimizer, number)
+
+    found(loop)
+
+
 CASES = (
     models_of_horovod_go_on,
     models_without_horovod_go_on,
@@ -225,5 +273,6 @@ CASES = (
     a_train_step_with_a_tape,
     what_was_an_argument_of_compile,
     seeds_stay_different,
+    ranks_drift_apart,
 )
 run(CASES)

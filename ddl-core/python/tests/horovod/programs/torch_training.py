@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from collections.abc import Callable
 
 import horovod.torch as hvd
 import torch
@@ -164,5 +165,80 @@ def resumed() -> None:
         equal(network, name)
 
 
+def drift() -> None:
+    """A learning rate or a weight of one rank is an error within ten steps; ranks that have joined are
+    none.
+    """
+
+    def train(harm: Callable[[torch.nn.Module, torch.optim.Optimizer], object], batches: int) -> int:
+        network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(network.parameters(), 0.01), named_parameters=network.named_parameters()
+        )
+        hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+        for step in range(batches):
+            optimizer.zero_grad()
+            network(torch.randn(8, 4)).pow(2).mean().backward()
+            try:
+                optimizer.step()
+            except RuntimeError as error:
+                assert "DDL-1-7] the ranks have drifted apart" in str(error), error
+                return step
+            if RANK == 1 and step == 2:
+                harm(network, optimizer)
+        return batches
+
+    if SIZE == 1:
+        return
+    assert train(lambda network, optimizer: None, 24) == 24
+    assert train(lambda network, optimizer: optimizer.param_groups[0].update(lr=0.02), 24) <= 12
+    assert train(lambda network, optimizer: network[1].bias.data.add_(1e-3), 24) <= 12
+    assert train(lambda network, optimizer: None, 24 - 7 * RANK) >= 17
+    hvd.join()
+
+
+def drift_behind_a_join() -> None:
+    """Ranks that have made other numbers of updates compare after the same ones again."""
+    if SIZE == 1:
+        return
+    network = torch.nn.Linear(4, 3)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(network.parameters(), 0.01), named_parameters=network.named_parameters()
+    )
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+
+    def train(updates: int) -> None:
+        for _ in range(updates):
+            optimizer.zero_grad()
+            network(torch.randn(8, 4)).pow(2).mean().backward()
+            optimizer.step()
+
+    train(10 + 3 * RANK)
+    last = hvd.join()
+    hvd.broadcast_parameters(network.state_dict(), root_rank=last)
+    train(20 + 3 * RANK)
+    assert hvd.join() == last
+    try:
+        train(3)
+    except RuntimeError as error:
+        assert (
+            "after hvd.join, broadcast the weights and the optimizer's state of the rank that it returns"
+            in str(error)
+        ), error
+    else:
+        raise AssertionError("weights that differ after a join are no error")
+
+
 if __name__ == "__main__":
-    run([distributed_optimizer, compressed, accumulated, sparse, state_goes_on, resumed])
+    run(
+        [
+            distributed_optimizer,
+            compressed,
+            accumulated,
+            sparse,
+            state_goes_on,
+            resumed,
+            drift,
+            drift_behind_a_join,
+        ]
+    )
