@@ -320,7 +320,7 @@ find_python() { # a python3 that the tools are locked for, with venv
   local candidate
   for candidate in python3.11 python3 python3.12 python3.13 python3.14; do
     if command -v "$candidate" >/dev/null 2>&1 &&
-      "$candidate" -c 'import sys, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv)' "${PYTHONS[@]}" >/dev/null 2>&1; then
+      "$candidate" -I -c 'import sys, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv)' "${PYTHONS[@]}" >/dev/null 2>&1; then
       command -v "$candidate"
       return
     fi
@@ -346,7 +346,7 @@ check_namespaces() {
   local python
   { [ ! -d "$CACHE/packages/finished/powerai" ] && [ ! -e "$BUILD/channel/channel.json" ]; } || return 0
   python=$(find_python) || return 0 # make_tools says it
-  PYTHONPATH=$ROOT/ci "$python" -B -m wmlce.builder.sandbox || exit 1
+  PYTHONPATH=$ROOT/ci "$python" -BPs -m wmlce.builder.sandbox || exit 1
 }
 
 make_tools() { # NEED…: the tools of wmlce; with `docs` those of the documentation too, with `test` those and the tests'
@@ -368,11 +368,11 @@ make_tools() { # NEED…: the tools of wmlce; with `docs` those of the documenta
   hold "$BUILD/locks/tools.lock" "making the tool environment"
   if [ ! -e "$TOOLS/.complete" ]; then
     rm -rf "$TOOLS"
-    step "making the tool environment" "$LOGS/tools-venv.log" "$python" -m venv "$TOOLS"
+    step "making the tool environment" "$LOGS/tools-venv.log" "$python" -I -m venv "$TOOLS"
     install_tools requirements "wmlce's libraries"
     # wmlce and ddl_validate run from the clone itself: an edit there needs no installation.
-    printf '%s\n' "$clone" >"$("$TOOLS/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
-    printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nexport PYTHONUTF8=1\nunset PYTHONPATH PYTHONHOME\nexec "%s/bin/python" -m wmlce "$@"\n' \
+    printf '%s\n' "$clone" >"$("$TOOLS/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
+    printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nunset PYTHONPATH PYTHONHOME\n# isolated: administrators start it in folders of others\nexec "%s/bin/python" -I -X utf8 -m wmlce "$@"\n' \
       "$TOOLS/.complete" "$TOOLS" >"$TOOLS/bin/wmlce"
     chmod +x "$TOOLS/bin/wmlce"
     # seen to work before it counts as whole

@@ -68,7 +68,7 @@ class CopyTrial:
     def _train(self, user: User, result: Result) -> None:
         prefix = self._layout.envs / "powerai"
         output = f"{user.home}/examples.json"
-        command = [str(prefix / "bin/python"), "-m", "ddl_validate.trainings", "examples"]
+        command = [str(prefix / "bin/python"), "-P", "-m", "ddl_validate.trainings", "examples"]
         self._run([*command, "--env", str(prefix), "--ranks", str(_RANKS), "--output", output], user)
         rows = json.loads(self._system.outside(output).read_text())["rows"]
         result.trained = ", ".join(f"{row['title']}: {row['figures']['best_accuracy']:.2f}" for row in rows)

@@ -35,10 +35,10 @@ NOTHING = (
 NOTHING += ("sources/own_pip.py",)
 
 _PYTHON = """
-if [ "$1 $2" != "-m venv" ]; then exec {python} "$@"; fi
+if [ "$1 $2 $3" != "-I -m venv" ]; then exec {python} "$@"; fi
 sleep "${{VENV_SECONDS:-0}}"
-{python} -m venv --without-pip "$3"
-mkdir -p "$3"/lib/python3.11/site-packages/pip && : >"$3"/lib/python3.11/site-packages/pip/__main__.py
+{python} -m venv --without-pip "$4"
+mkdir -p "$4"/lib/python3.11/site-packages/pip && : >"$4"/lib/python3.11/site-packages/pip/__main__.py
 """
 
 

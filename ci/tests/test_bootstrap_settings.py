@@ -224,10 +224,10 @@ def test_pythons_own_variables(machine: Machine) -> None:
 @pytest.fixture
 def with_pip(machine: Machine) -> Machine:
     """Its environments have the pip that comes with Python, and the lock names a wheel."""
-    python = '{python} -m venv "$3"'
+    python = '{python} -I -m venv "$4"'
     machine.command(
         "python3.11",
-        f'if [ "$1 $2" = "-m venv" ]; then exec {python}; fi\nexec {{python}} "$@"'.format(
+        f'if [ "$1 $2 $3" = "-I -m venv" ]; then exec {python}; fi\nexec {{python}} "$@"'.format(
             python=base_python()
         ),
     )

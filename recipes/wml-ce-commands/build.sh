@@ -8,3 +8,7 @@ for component in ddl ddl-tensorflow pytorch tensorflow; do
   install -D -m 755 activate.sh "$PREFIX/bin/$component-activate"
   install -D -m 755 activate.sh "$PREFIX/$component/bin/$component-activate"
 done
+. ./entry_points.sh
+for command in $("$PYTHON" -c 'from wml_ce_commands.cli import COMMANDS; print(*COMMANDS)'); do
+  entry_point "$command" wml_ce_commands.cli run
+done

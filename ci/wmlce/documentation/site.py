@@ -86,7 +86,7 @@ def _commit(root: Path) -> tuple[str | None, int]:
 
 
 def _mkdocs(layout: Layout, folder: Path, time: int) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "mkdocs.yml"]
+    command = [sys.executable, "-I", "-m", "mkdocs", "build", "--strict", "--config-file", "mkdocs.yml"]
     command += ["--site-dir", str(folder)]
     # equal trees give equal sites
     env = {**os.environ, "SOURCE_DATE_EPOCH": str(time), "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}

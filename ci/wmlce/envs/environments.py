@@ -211,7 +211,7 @@ def compile_modules(prefix: Path, say: Callable[[str], None], *, final: Path | N
     say("compiling Python modules (for users who cannot write into the environment)")
     place = ["-s", str(prefix), "-p", str(final)] if final else []
     subprocess.run(
-        [str(python), "-m", "compileall", "-q", "-j", str(cpu_count()), *place, str(prefix / "lib")],
+        [str(python), "-I", "-m", "compileall", "-q", "-j", str(cpu_count()), *place, str(prefix / "lib")],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -71,7 +71,7 @@ def pip_command(*arguments: str) -> list[str]:
 def target_pip(markers: Path, *arguments: str) -> list[str]:
     """The same pip with other values of markers (target_pip.py); it is run with `own_modules`."""
     require_network("pip")
-    return [sys.executable, "-m", "wmlce.sources.target_pip", str(markers), *arguments]
+    return [sys.executable, "-Ps", "-m", "wmlce.sources.target_pip", str(markers), *arguments]
 
 
 def own_modules() -> dict[str, str]:
@@ -155,7 +155,7 @@ def ask_indexes(
                 }
             )
         )
-        command = [sys.executable, "-m", "wmlce.sources.index_client", str(request), str(answer)]
+        command = [sys.executable, "-Ps", "-m", "wmlce.sources.index_client", str(request), str(answer)]
         result = run_client(
             command,
             title="fetching with pip",

@@ -51,13 +51,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-def test_the_package_has_every_command() -> None:
-    recipe = yaml.safe_load((ROOT / "recipes/wml-ce-commands/recipe.yaml").read_text())
-    entry_points = dict(entry.split(" = ") for entry in recipe["build"]["python"]["entry_points"])
-    assert sorted(entry_points) == cli.COMMANDS
-    assert set(entry_points.values()) == {"wml_ce_commands.cli:run"}
-
-
 def test_the_samples_of_every_component_are_packed() -> None:
     """What components.py names is what the recipes install, and the sample that it starts is among them."""
     for name, samples in components.SAMPLES.items():

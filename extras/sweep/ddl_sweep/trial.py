@@ -90,7 +90,7 @@ class Trial:
             SweepError: The job failed; the text ends with its last lines.
         """
         beside = Path(sys.prefix) / "bin/ddlrun"
-        line = [str(beside)] if beside.exists() else [sys.executable, "-m", "ddlrun"]
+        line = [str(beside)] if beside.exists() else [sys.executable, "-P", "-m", "ddlrun"]
         environment = rank_variables.without(os.environ)
         if self.hosts is None:
             line += ["-H", f"localhost:{ranks or 1}"]

@@ -46,13 +46,13 @@ def measure(testbed: EmulatedTestbed) -> dict[str, float]:
 
 def _stream(testbed: EmulatedTestbed, sender: str, receiver: str) -> float:
     child = subprocess.Popen(
-        testbed.command(receiver, [sys.executable, "-c", _RECEIVE]), stdout=subprocess.PIPE, text=True
+        testbed.command(receiver, [sys.executable, "-I", "-c", _RECEIVE]), stdout=subprocess.PIPE, text=True
     )
     try:
         assert child.stdout
         if child.stdout.readline() != "ready\n":
             raise BenchError(f"links: no receiver starts on {receiver}")
-        testbed.run(sender, [sys.executable, "-c", _SEND, receiver, str(_SECONDS)], _LIMIT)
+        testbed.run(sender, [sys.executable, "-I", "-c", _SEND, receiver, str(_SECONDS)], _LIMIT)
         out, _ = child.communicate(timeout=_LIMIT)
         return float(out)
     except (ClusterError, subprocess.TimeoutExpired, ValueError) as error:

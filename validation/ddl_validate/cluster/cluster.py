@@ -274,7 +274,7 @@ class Cluster:
         (folder / "holder.json").write_text(json.dumps(settings))
         with (folder / "holder.log").open("w") as log:
             command = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
-            command += ["-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
+            command += ["-P", "-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
             child = subprocess.Popen(
                 scheduling.in_group(self._group, command),
                 stdin=subprocess.DEVNULL,
@@ -335,7 +335,7 @@ class Cluster:
         )
         for index, host in enumerate(self.spec.hosts):
             # Only the network is the host's: its file system may hide this Python.
-            command = [sys.executable, "-c", probe, self.spec.address(index)]
+            command = [sys.executable, "-I", "-c", probe, self.spec.address(index)]
             try:
                 tool(*in_namespaces(self.pid(host.name), "n", command), timeout=30)
             except ClusterError as error:

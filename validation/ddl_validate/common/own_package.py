@@ -11,7 +11,7 @@ _TREE = Path(__file__).resolve().parents[2]
 
 def module_command(prefix: Path, module: str, *arguments: str) -> list[str]:
     """A module of this package in the Python of an environment."""
-    return [str(prefix / "bin" / "python"), "-m", f"{_PACKAGE}.{module}", *arguments]
+    return [str(prefix / "bin" / "python"), "-P", "-m", f"{_PACKAGE}.{module}", *arguments]
 
 
 def module_variables() -> dict[str, str]:

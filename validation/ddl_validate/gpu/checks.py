@@ -386,7 +386,7 @@ _SEES = {
 
 def _sees_gpu(bench: Bench, framework: str) -> None:
     """NotRun where a framework of the environment is missing, or computes on processors alone."""
-    done = _run(bench, [str(bench.prefix / "bin" / "python"), "-c", _SEES[framework]])
+    done = _run(bench, [str(bench.prefix / "bin" / "python"), "-P", "-c", _SEES[framework]])
     if f"No module named '{framework}'" in done.stderr:
         raise NotRun(f"{framework} is not installed in this environment")
     _require(done.returncode == 0, f"{framework} does not start: {done.stderr.strip()[-500:]}")
@@ -423,7 +423,7 @@ def tensorflow_training(bench: Bench) -> dict[str, Any]:
             "--exchange_blocks=6",
             f"--result_json={result}",
         ]
-        command = [str(bench.prefix / "bin" / "python"), "-m", "tf_cnn_benchmarks", *flags]
+        command = [str(bench.prefix / "bin" / "python"), "-P", "-m", "tf_cnn_benchmarks", *flags]
         bench.starter.program(command, ranks, bench.limit, "tf_cnn_benchmarks")
         result_line = json.loads(result.read_text().splitlines()[-1])
     return {

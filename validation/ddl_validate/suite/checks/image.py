@@ -79,7 +79,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
 
 def _sum(within: Bench, result: CheckResult) -> list[Finding]:
     """An all-reduce of ranks that are all in the image. RunFailed where it does not come to its end."""
-    report = last_json(within.start("image", ["python", "-c", _SUM], result, ranks=1)) or {}
+    report = last_json(within.start("image", ["python", "-P", "-c", _SUM], result, ranks=1)) or {}
     result.facts["sum"] = report
     ranks = len(within.hosts)
     if not report.get("inside"):

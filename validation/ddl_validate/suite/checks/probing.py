@@ -24,7 +24,7 @@ def probe(
     log: str | None = None,
 ) -> dict[str, Any]:
     """What `probe/NAME.py` found, with `ranks` on each of `hosts`. RunFailed where it says nothing."""
-    program = [str(bench.prefix / "bin/python"), "-m", f"{_PROBES}.{name}"]
+    program = [str(bench.prefix / "bin/python"), "-P", "-m", f"{_PROBES}.{name}"]
     program += ["--ranks", str(ranks), "--seconds", f"{bench.level.seconds:g}"]
     program += ["--tolerance", f"{bench.tolerance:g}", *arguments]
     try:

@@ -79,7 +79,7 @@ def imported(modules: Sequence[str], limit: float) -> tuple[dict[str, dict[str, 
     error = None
     environment = {**outside.variables(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     try:
-        done = outside.run([sys.executable, "-c", _IMPORT, *modules], limit, environment)
+        done = outside.run([sys.executable, "-P", "-c", _IMPORT, *modules], limit, environment)
         out = done.stdout
         if done.returncode:
             lines = done.stderr.strip().splitlines()
