@@ -43,7 +43,9 @@ def environment(hostile: Path) -> dict[str, str]:
         "PYTHONPATH": str(hostile),
         "PYTHONUSERBASE": str(hostile / ".local"),
         "PYTHONSTARTUP": str(hostile / "startup.py"),
-        **{f"{who}_ALLOW_RUN_AS_ROOT{suffix}": "1" for who in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")},
+        **{
+            f"{who}_ALLOW_RUN_AS_ROOT{suffix}": "1" for who in ("OMPI", "PRTE") for suffix in ("", "_CONFIRM")
+        },
     }
 
 
@@ -54,7 +56,11 @@ def marks(hostile: Path) -> list[str]:
 def test_the_folder_is_hostile(hostile: Path) -> None:
     """Python as it starts by default runs it."""
     subprocess.run(
-        [sys.executable, "-m", "typer"], cwd=hostile, env=environment(hostile), capture_output=True, check=False
+        [sys.executable, "-m", "typer"],
+        cwd=hostile,
+        env=environment(hostile),
+        capture_output=True,
+        check=False,
     )
     assert {"typer.py.ran", "sitecustomize.py.ran"} <= set(marks(hostile))
     for path in hostile.rglob("*.ran"):
@@ -67,7 +73,10 @@ _IN_THE_CLONE = {
     "wmlce": [str(TOOLS / "bin/wmlce"), "--help"],
     "wmlce doctor": [str(TOOLS / "bin/wmlce"), "doctor"],
     "wmlce channel plan": [str(TOOLS / "bin/wmlce"), "channel", "plan", "zlib"],
-    **{name: [str(ROOT / "ci" / name), "--help"] for name in ("result-cache", "mutate", "bare-machine", "bench")},
+    **{
+        name: [str(ROOT / "ci" / name), "--help"]
+        for name in ("result-cache", "mutate", "bare-machine", "bench")
+    },
 }
 _INSTALLED = {
     "ddlrun": ["--help"],
@@ -97,7 +106,13 @@ def test_of_an_environment(hostile: Path, name: str, tmp_path: Path) -> None:
 
 def _isolated(hostile: Path, command: list[str], codes: tuple[int, ...]) -> None:
     done = subprocess.run(
-        command, cwd=hostile, env=environment(hostile), capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=hostile,
+        env=environment(hostile),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode in codes, done.stdout + done.stderr
     assert marks(hostile) == []

@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import posixpath
+import re
 import tarfile
 import tempfile
 import zipfile
@@ -29,16 +31,18 @@ LEVEL = 3
 """zstd's compression level: higher ones cost minutes for the largest packages, and save some percent."""
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
+_COMMAND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def finish(path: Path, source_date: int) -> dict[str, Any]:
-    """Write a .conda file anew in its final form, in place; returns what is new in its repodata entry, which
-    is then as an index has it. Besides all that, `__glibc` becomes what the package's own files need.
+    """Write a .conda file anew in its final form, in place; returns its repodata entry. Besides all that,
+    `__glibc` becomes what the package's own files need.
 
     A .conda file is a zip of stored members: metadata.json, info-*.tar.zst and pkg-*.tar.zst.
     source_date: seconds since 1970; the same number as the build's $SOURCE_DATE_EPOCH
-    Raises WmlceError for a compiled module that an edit of its source leaves in use.
+    Raises WmlceError for a compiled module that an edit of its source leaves in use, and for what would be
+    installed or lead out of the environment.
     """
     part = path.with_suffix(".part")
     package_files = _PackageFiles(source_date)
@@ -52,16 +56,23 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         ):
             members = {member.filename.split("-")[0]: member for member in old.infolist()}
             info, package = members["info"], members["pkg"]
-            for item in _paths(old.read(info)):
+            listed = _paths(old.read(info))
+            for item in listed:
                 if (prefix := item.get("prefix_placeholder")) is not None:
                     package_files.placeholders[item["_path"]] = prefix.encode()
             # the files before what is said of them; in the package the order is the other way round
             with tempfile.TemporaryFile(dir=path.parent) as packed:
                 with old.open(package) as source:
                     _normalize_tar(source, packed, source_date, package_files)
+                # clients install what it lists, at the places that it names
+                if strange := package_files.names ^ {item["_path"] for item in listed}:
+                    raise _refused(path, f"{min(strange)} is only in its files or only in its list of them")
                 _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
                 with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
                     _normalize_tar(source, about, source_date, info_files)
+                    for command in info_files.commands:
+                        if not _COMMAND.fullmatch(command):
+                            raise _refused(path, f"its command {command!r} would be no file in bin")
                     _put(new, info.filename, about)
                 _put(new, package.filename, packed)
     except BaseException:
@@ -74,7 +85,7 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     size = path.stat().st_size
     return {
-        **info_files.entry,
+        **info_files.index,
         "run_exports": info_files.run_exports,
         "size": size,
         "md5": md5,
@@ -85,12 +96,14 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
 class _PackageFiles:
     """Change the files of a package.
 
+    names: all of them, links included.
     placeholders: the prefix that each file holds, by the file's name.
     changed: the new digest of each file that became another one, by the old digest.
     """
 
     def __init__(self, source_date: int) -> None:
         self.source_date = source_date
+        self.names: set[str] = set()
         self.placeholders: dict[str, bytes] = {}
         self.changed: dict[str, str] = {}
 
@@ -118,13 +131,17 @@ class _InfoFiles:
     """Change what a package says of itself.
 
     version: the glibc that it needs.
-    entry, run_exports: what is new in its repodata entry.
+    commands: those that clients make of its entry points.
+    entry: what is new in info/index.json.
+    index, run_exports: what it then holds, and the package's exports.
     """
 
     def __init__(self, source_date: int, version: glibc.Version | None, changed: Mapping[str, str]) -> None:
         self.version = version
         self.changed = changed
         self.entry: dict[str, Any] = {"timestamp": source_date * 1000}
+        self.commands: list[str] = []
+        self.index: dict[str, Any] = {}
         self.run_exports: dict[str, Any] = {}
 
     def selects(self, name: str) -> bool:
@@ -133,6 +150,9 @@ class _InfoFiles:
     def change(self, name: str, content: bytes) -> bytes:
         if name == "info/run_exports.json":
             self.run_exports.update(json.loads(content))
+        if name == "info/link.json":
+            points = (json.loads(content).get("noarch") or {}).get("entry_points") or []
+            self.commands += [str(point).partition("=")[0].strip() for point in points]
         if name == "info/about.json":
             return _json({**json.loads(content), "channels": []})
         if name == "info/index.json":
@@ -141,7 +161,8 @@ class _InfoFiles:
             for key in document.keys() & {"depends", "constrains"}:
                 document[key] = sorted(document[key])
             self.entry["depends"] = glibc.with_requirement(document.get("depends", []), self.version)
-            return _json({**document, **self.entry})
+            self.index = {**document, **self.entry}
+            return _json(self.index)
         if name == "info/paths.json":
             document = json.loads(content)
             for item in document["paths"]:
@@ -212,6 +233,9 @@ def _normalize_tar(
                 data = files.change(member.name, content.read())
                 member.size = len(data)
                 content = io.BytesIO(data)
+            _check_member(member)
+            if isinstance(files, _PackageFiles) and not member.isdir():
+                files.names.add(member.name)
             member.mtime = source_date
             member.uid = member.gid = 0
             member.uname = member.gname = ""
@@ -220,3 +244,24 @@ def _normalize_tar(
             )
             member.pax_headers = {}
             new.addfile(member, content)
+
+
+def _check_member(member: tarfile.TarInfo) -> None:
+    """WmlceError for what would be written, or lead, out of the environment, and for what is no file."""
+    place = member.name.rstrip("/")
+    wrong = ""
+    if posixpath.normpath(place) != place or place.startswith(("/", "..")):
+        wrong = "is no place in an environment"
+    elif member.issym():
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.linkname))
+        wrong = (
+            f"leads out of the environment, to {member.linkname}" if target.startswith(("/", "..")) else ""
+        )
+    elif not (member.isreg() or member.isdir()):
+        wrong = "is neither a file nor a link"
+    if wrong:
+        raise WmlceError(f"{place!r} {wrong}", remedy="leave it out of the package")
+
+
+def _refused(path: Path, why: str) -> WmlceError:
+    return WmlceError(f"{path.name}: {why}", remedy="look into the recipe's scripts")

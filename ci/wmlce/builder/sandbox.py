@@ -56,9 +56,17 @@ class Sandbox:
     readable: Mapping[str, Path] = field(default_factory=dict)
     folder: str = "/"
 
-    def command_line(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs `command` inside."""
+    def command_line(
+        self, command: Sequence[str], *, info: int | None = None, new_session: bool = False
+    ) -> list[str]:
+        """The command line that runs `command` inside.
+
+        info: descriptor for the number of its first process, as JSON
+        new_session: for a command that has a terminal of the user's: it cannot type there
+        """
         arguments = [*bubblewrap(self.root), "--unshare-all", "--unshare-user", "--die-with-parent"]
+        arguments += ["--info-fd", str(info)] if info is not None else []
+        arguments += ["--new-session"] if new_session else []
         arguments += ["--uid", "1000", "--gid", "1000", "--hostname", "build"]
         for entry in sorted(self.root.iterdir()):
             if entry.is_symlink():
@@ -68,10 +76,11 @@ class Sandbox:
         arguments += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
         # the host's /sys is not for a build to see; where the network devices would be, UCX wants a folder
         arguments += ["--dir", "/sys/class/net"]
-        for place, folder in self.readable.items():
-            arguments += ["--ro-bind", str(folder), place]
-        for place, folder in self.writable.items():
-            arguments += ["--bind", str(folder), place]
+        binds = [(place, "--ro-bind", folder) for place, folder in self.readable.items()]
+        binds += [(place, "--bind", folder) for place, folder in self.writable.items()]
+        # one that lies in another comes after it
+        for place, option, folder in sorted(binds, key=lambda bind: len(Path(bind[0]).parts)):
+            arguments += [option, str(folder), place]
         return [*arguments, "--chdir", self.folder, "--", *command]
 
 
@@ -91,6 +100,14 @@ def bubblewrap(root: Path) -> list[str]:
 def environment(**more: str) -> dict[str, str]:
     """Environment variables of a command inside: the same for every user of every host."""
     return {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "build", **more}
+
+
+def can_type_into_terminals() -> bool:
+    """Whether this kernel lets a program put input into its terminal, for the shell that started it."""
+    try:
+        return (_KERNEL / "dev/tty/legacy_tiocsti").read_text().strip() != "0"
+    except OSError:
+        return True  # before Linux 6.2
 
 
 @functools.cache

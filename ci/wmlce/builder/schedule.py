@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,8 @@ from typing import Any
 
 import rattler_build
 
-from wmlce.builder import build_root, estimate, sandbox
+from wmlce.builder import build_root, estimate, result, sandbox
+from wmlce.builder.confined import Confined
 from wmlce.builder.late_sources import LateSources
 from wmlce.builder.log_excerpt import log_excerpt
 from wmlce.builder.plan import Plan
@@ -111,7 +111,7 @@ class Builder:
         """What there is beside the builds: name, start, and seconds; times as of `Built`."""
         self._workspaces = Workspaces(layout.work)
         self._stop = threading.Event()
-        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._processes: set[Confined] = set()
         self._untested: set[str] = set()
         """Recipes whose packages are built, but not tested with what is installed with them now."""
         self._urgency: Mapping[str, float] = {}
@@ -219,12 +219,8 @@ class Builder:
         self._stop.set()
         with self._lock:
             running = list(self._processes)
-        for process in running:
-            if process.poll() is None:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+        for build in running:
+            build.kill()
         if self._late is not None:
             self._late.stop()
 
@@ -368,9 +364,13 @@ class Builder:
         """
 
         def work_in(work: Path) -> tuple[list[PackageFile], dict[str, float]]:
-            if stored is not None:
-                return self._test_in(work, recipe, content, log, stored)
-            return self._build_in(work, recipe, content, log)
+            # Links to files of the cache: a build sees them read-only.
+            with self._workspaces.on_disk(f"{recipe.name}-given") as given:
+                for folder in ("channel", "sources"):
+                    (given / folder).mkdir()
+                if stored is not None:
+                    return self._test_in(work, given, recipe, content, log, stored)
+                return self._build_in(work, given, recipe, content, log)
 
         log.parent.mkdir(parents=True, exist_ok=True)
         sources = (self.plan.lock.cached(item) for item in self._locked(recipe.name))
@@ -389,18 +389,14 @@ class Builder:
             return work_in(work)
 
     def _test_in(
-        self, work: Path, recipe: Recipe, content: str, log: Path, stored: list[PackageFile]
+        self, work: Path, given: Path, recipe: Recipe, content: str, log: Path, stored: list[PackageFile]
     ) -> tuple[list[PackageFile], dict[str, float]]:
         with disk_errors(f"preparing the tests of '{recipe.name}'"):
-            packages = [*stored, *self._needed(recipe)]
-            write_channel(work / "channel", packages)
-            self._lend_unpacked(packages, work / "cache" / "pkgs")
+            write_channel(given / "channel", [*stored, *self._needed(recipe)])
             job = self._job(work, test=[package.key for package in stored])
-        self._run(recipe, work, job, log)
-        self._keep_unpacked(content, work / "cache" / "pkgs")
+        self._run(recipe, work, given, job, log)
         self.store.add_tested(recipe.name, content, stored, self.plan.test_hash(recipe.name))
-        steps: dict[str, float] = json.loads((work / "result.json").read_text())["seconds"]
-        return stored, steps
+        return stored, result.read(work, recipe).seconds
 
     def _job(self, work: Path, **task: Any) -> Path:
         """Write the file of the worker's task, with what all tasks have."""
@@ -411,31 +407,35 @@ class Builder:
         return work / "job.json"
 
     def _build_in(
-        self, work: Path, recipe: Recipe, content: str, log: Path
+        self, work: Path, given: Path, recipe: Recipe, content: str, log: Path
     ) -> tuple[list[PackageFile], dict[str, float]]:
         with disk_errors(f"preparing the build of '{recipe.name}'"):
-            job, source_date = self._prepare(recipe, content, work)
+            job, source_date = self._prepare(recipe, content, work, given)
         try:
-            self._run(recipe, work, job, log)
+            self._run(recipe, work, given, job, log)
         except WmlceError as error:
             stand_ins = drift.notes(self.plan.sources(recipe.name).locked)
             error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
             raise
-        self._keep_unpacked(content, work / "cache" / "pkgs")
         built = []
-        result = json.loads((work / "result.json").read_text())
+        left = result.read(work, recipe)
         before = time.monotonic()
         with disk_errors(f"packing '{recipe.name}'"):
-            for item in result["packages"]:
-                path = work / Path(item["path"]).relative_to(_PLACE)
-                entry = {**item["entry"], **finish(path, source_date)}
-                built.append(PackageFile(path, item["subdir"], entry))
-        steps: dict[str, float] = result["seconds"]
+            for path, subdir in left.packages:
+                try:
+                    entry = finish(path, source_date)
+                except WmlceError as error:
+                    raise WmlceError(
+                        f"recipe '{recipe.name}': {error.message}", remedy=error.remedy, recipe=recipe.name
+                    ) from error
+                result.check(recipe, subdir, path.name, entry)
+                built.append(PackageFile(path, subdir, entry))
+        steps = left.seconds
         steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
         return self.store.add(recipe.name, content, built, self.plan.test_hash(recipe.name)), steps
 
-    def _prepare(self, recipe: Recipe, content: str, work: Path) -> tuple[Path, int]:
-        """Fill the build's folder; returns the file of the worker's task, and the package's date."""
+    def _prepare(self, recipe: Recipe, content: str, work: Path, given: Path) -> tuple[Path, int]:
+        """Fill the build's folders; returns the file of the worker's task, and the package's date."""
         root = self.layout.root
         tree = work / "tree"
         folder = tree / recipe.folder.relative_to(root)
@@ -448,13 +448,13 @@ class Builder:
         sources = self.plan.sources(recipe.name)
         archives = []
         for item in sources.locked:
-            archives.append(tree / "build" / "sources" / item.file.name)
+            archives.append(given / "sources" / item.file.name)
             link_or_copy(self.plan.lock.checked(item), archives[-1])
         for path in sources.project:
             for file, state in tree_state(root, path).items():
                 self._copy(recipe, file, tree / file.relative_to(root), state)
         packages = self._needed(recipe)
-        write_channel(work / "channel", packages)
+        write_channel(given / "channel", packages)
         # not of all: the tests' own may change, and the package is the same
         built_with = self._packages(self.plan.build_requirements(recipe.name))
         source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in built_with))
@@ -467,7 +467,6 @@ class Builder:
                 _CCACHE if self._compilations(recipe) else None,
             )
         )
-        self._lend_unpacked(packages, work / "cache" / "pkgs")
         variants = work / "variants.yaml"
         variants.write_text(recipe.variants_text or self.plan.recipes.variants_text)
         job = self._job(
@@ -501,88 +500,62 @@ class Builder:
                 recipe=recipe.name,
             )
 
-    def _lend_unpacked(self, packages: Iterable[PackageFile], folder: Path) -> None:
-        """Link the packages that are unpacked already into the build's own cache: it holds nothing that the
-        build does not need.
-        """
-        folder.mkdir(parents=True)
-        for package in packages:
-            name = package.file.removesuffix(".conda")
-            unpacked, lock = self.layout.pkgs / name, self.layout.pkgs / f"{name}.lock"
-            if lock.is_file() and unpacked.is_dir():
-                try:
-                    shutil.copytree(unpacked, folder / name, symlinks=True, copy_function=os.link)
-                    shutil.copy2(lock, folder / lock.name)
-                except (OSError, shutil.Error):  # another file system: the build unpacks it itself
-                    remove_tree(folder / name)
-
-    def _keep_unpacked(self, content: str, folder: Path) -> None:
-        """Keep what a build has unpacked for the next ones; what it has made itself is not final yet."""
-        self.layout.pkgs.mkdir(parents=True, exist_ok=True)
-        for lock in folder.glob("*.lock"):
-            unpacked = lock.with_suffix("")
-            target = self.layout.pkgs / unpacked.name
-            if f"h{content}" in unpacked.name or not unpacked.is_dir() or target.exists():
-                continue
-            try:
-                unpacked.rename(target)
-                lock.rename(self.layout.pkgs / lock.name)
-            except OSError:
-                continue  # another build was faster, or the cache is on another file system
-
     def _compilations(self, recipe: Recipe) -> dict[str, Path]:
         """Returns the folder of compilations that builds of the clone's own sources share, by its place.
 
-        Builds of other sources get none: what they leave there would get into the project's own packages.
+        Builds of other sources, and those of a site's recipes, get none: what they leave there would get into
+        the project's own packages.
         """
-        if self.plan.sources(recipe.name).locked:
+        if self.plan.sources(recipe.name).locked or Path(recipe.where).is_absolute():
             return {}
         folder = self.layout.cache / "ccache-packages"
         folder.mkdir(parents=True, exist_ok=True)
         return {_CCACHE["CCACHE_DIR"]: folder}
 
-    def _run(self, recipe: Recipe, work: Path, job: Path, log: Path) -> None:
+    def _run(self, recipe: Recipe, work: Path, given: Path, job: Path, log: Path) -> None:
         inside = sandbox.Sandbox(
             root=self._root,
             writable={_PLACE: work, "/tmp": work / "tmp", **self._compilations(recipe)},
             readable={
+                f"{_PLACE}/channel": given / "channel",
+                f"{_PLACE}/tree/build/sources": given / "sources",
                 f"{_TOOLS}/worker.py": _WORKER,
                 f"{_TOOLS}/rattler_build": Path(rattler_build.__file__ or "").parent,
             },
             folder=_PLACE,
         )
         command = ["/usr/bin/python3", f"{_TOOLS}/worker.py", f"{_PLACE}/{job.name}"]
-        with log.open("wb") as stream:
+        environment = sandbox.environment(
+            HOME=f"{_PLACE}/home",
+            RATTLER_CACHE_DIR=f"{_PLACE}/cache",
+            PYTHONPATH=_TOOLS,
+            PYTHONDONTWRITEBYTECODE="1",
+            **{**_overrides(), **(recipe.variant.system if recipe.variant else {})},
+        )
+        with self._lock:
+            if self._stop.is_set():
+                raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
+            patient = recipe.name in self._patient
+            build = Confined(inside, command, log, environment, prefix=_NICE if patient else ())
+            self._processes.add(build)
+        if patient:
+            # where the kernel schedules by session, its niceness counts rather than that of processes
+            with suppress(OSError):
+                Path(f"/proc/{build.process.pid}/autogroup").write_text(str(_NICENESS))
+        try:
+            code = build.wait()
+        finally:
             with self._lock:
-                if self._stop.is_set():
-                    raise WmlceError(f"the build of '{recipe.name}' was stopped", recipe=recipe.name)
-                patient = recipe.name in self._patient
-                process = subprocess.Popen(
-                    [*(_NICE if patient else ()), *inside.command_line(command)],
-                    stdin=subprocess.PIPE,  # its closing tells the build that this process is gone
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    env=sandbox.environment(
-                        HOME=f"{_PLACE}/home",
-                        RATTLER_CACHE_DIR=f"{_PLACE}/cache",
-                        PYTHONPATH=_TOOLS,
-                        PYTHONDONTWRITEBYTECODE="1",
-                        **{**_overrides(), **(recipe.variant.system if recipe.variant else {})},
-                    ),
-                    start_new_session=True,
-                )
-                self._processes.add(process)
-                if patient:
-                    # where the kernel schedules by session, its niceness counts rather than that of processes
-                    with suppress(OSError):
-                        Path(f"/proc/{process.pid}/autogroup").write_text(str(_NICENESS))
-            try:
-                code = process.wait()
-            finally:
-                with self._lock:
-                    self._processes.discard(process)
-                if process.stdin is not None:
-                    process.stdin.close()
+                self._processes.discard(build)
+            if build.stdin is not None:
+                build.stdin.close()
+        if build.exceeded:
+            raise WmlceError(
+                f"the build of recipe '{recipe.name}' was ended: {build.exceeded}",
+                log=Path(self.layout.display(log)),
+                remedy="look into the recipe's scripts",
+                recipe=recipe.name,
+            )
         if code != 0 or not (work / "result.json").is_file():
             raise _build_failure(recipe, code, log, self.layout)
 

@@ -6,6 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
+def printable(text: str) -> str:
+    """The text as it may go to a terminal, which what builds and servers say could else control."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 class WmlceError(Exception):
     """A failure that the user can act on; anything else that escapes is a defect of the tool.
 
@@ -24,11 +29,12 @@ class WmlceError(Exception):
         detail: Iterable[str] = (),
         recipe: str | None = None,
     ) -> None:
+        message = printable(message)
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.log = log
-        self.detail = [line.rstrip() for line in detail]
+        self.detail = [printable(line.rstrip()) for line in detail]
         self.recipe = recipe
 
     def __str__(self) -> str:

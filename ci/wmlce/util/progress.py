@@ -16,6 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from wmlce.util.errors import printable
+
 HEARTBEAT_S = 15.0
 
 
@@ -33,7 +35,7 @@ def last_line(path: Path, size: int = 4096) -> str:
             lines = [line.strip() for line in stream.read().decode(errors="replace").splitlines()]
     except OSError:
         return ""
-    return next((line for line in reversed(lines) if line), "")
+    return printable(next((line for line in reversed(lines) if line), ""))
 
 
 class Progress:
@@ -61,6 +63,7 @@ class Progress:
         """One line; safe from any thread."""
         if self.quiet:
             return
+        text = printable(text)
         with self._lock:
             if self.console.is_terminal:
                 self.console.print(Text(f"[{clock(self.elapsed()):>5}] {text}"))

@@ -243,7 +243,16 @@ def pip_check(prefix: Path) -> Check:
         check.summary = "no Python in the environment"
         return check
     # the tool's own pip looks into the environment, which need not hold pip
-    command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--python", str(python), "check"]
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--python",
+        str(python),
+        "check",
+    ]
     code, lines = pip_lines(command)
     check.summary = lines[-1] if lines and code == 0 else "pip check"
     if code != 0:

@@ -1,0 +1,301 @@
+"""A recipe that wants more than to build its package: it ends in one error, and the cache is as it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from scratch_clone import Clone
+from test_reproducible import members, packages
+from tree import ROOT
+from wmlce.builder import build_root, confined, result, sandbox
+from wmlce.builder.confined import Confined
+from wmlce.recipes.model import Recipe
+from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
+from wmlce.util.errors import WmlceError
+from wmlce.util.layout import Layout
+
+
+def contents(cache: Path) -> dict[str, str]:
+    """The digest of every file of a cache, but for the build root, which all tests share."""
+    found = {}
+    for folder, folders, files in os.walk(cache):
+        folders[:] = [name for name in folders if name not in ("build-roots", "locks")]
+        for name in files:
+            path = Path(folder) / name
+            link = path.is_symlink()
+            content = os.readlink(path).encode() if link else path.read_bytes()
+            found[str(path.relative_to(cache))] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+@pytest.fixture
+def site(clone: Clone) -> Clone:
+    """A clone with a finished package `base`, whose environment is installed, so that it is unpacked, too."""
+    clone.recipe("base", script=["mkdir -p $PREFIX/share", "echo right > $PREFIX/share/data"])
+    for words in (["channel", "build", "base"], ["env", "create", "e", "base"]):
+        done = clone.run(*words)
+        assert done.returncode == 0, done.stderr
+    return clone
+
+
+def refused(clone: Clone, script: list[str], **recipe: object) -> str:
+    """What building it says; nothing of it is kept."""
+    clone.recipe("hostile", script=script, **recipe)  # type: ignore[arg-type]
+    before = contents(clone.cache)
+    done = clone.run("channel", "build", "hostile")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1 and "hostile" in errors[0], done.stderr
+    after = contents(clone.cache)
+    assert {name: after.get(name) for name in before} == before
+    assert not [name for name in after if name.startswith("packages/") and "hostile" in name]
+    return done.stderr
+
+
+@pytest.mark.parametrize("end", ["true", "false"], ids=["built", "failed"])
+def test_a_file_of_its_environment_changed_in_place(site: Clone, end: str) -> None:
+    """The package that the file is of stays as it is, for builds and environments, also of other clones."""
+    installed = site.root / "build/envs/e/share/data"
+    before = contents(site.cache)
+    script = ["for file in $PREFIX/share/data $(find / -path '*/pkgs/*/share/data' 2> /dev/null); do"]
+    script += ["  printf POISON >> $file; done", "mkdir -p $PREFIX/share", "touch $PREFIX/share/mine", end]
+    site.recipe("hostile", host=["base"], script=["\n".join(script)])
+    done = site.run("channel", "build", "hostile")
+    assert (done.returncode == 0) == (end == "true"), done.stderr
+    assert {name: contents(site.cache)[name] for name in before if "base" in name} == {
+        name: digest for name, digest in before.items() if "base" in name
+    }
+    assert installed.read_text() == "right\n"
+    assert site.run("env", "create", "f", "base").returncode == 0
+    assert (site.root / "build/envs/f/share/data").read_text() == "right\n"
+
+
+def test_packages_and_sources_that_it_is_given(site: Clone) -> None:
+    """They are links to those of the cache, and cannot be written."""
+    script = "! sh -c 'printf x >> $(ls /build/channel/*/base-*.conda)' && ! touch /build/channel/more && "
+    script += "! touch /build/tree/build/sources/more && ! rm -rf /build/channel && false"
+    output = refused(site, [script], host=["base"])
+    assert "Read-only file system" in output or "hostile' could not be built" in output
+
+
+_PUT = "mkdir -p $PREFIX/share $PREFIX/bin"
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("ln -s /etc/shadow $PREFIX/share/link", "leads out of the environment"),
+        ("ln -s ../../../etc/shadow $PREFIX/share/link", "leads out of the environment"),
+        ("ln /usr/bin/id $PREFIX/bin/id", "Invalid cross-device link"),
+        ("mknod $PREFIX/share/device c 1 3", "Operation not permitted"),
+        ("truncate -s 100G $PREFIX/share/large", "File too large"),
+        ("printf '\\033]0;owned\\007\\033[2J\\n'; false", "]0;owned"),
+    ],
+    ids=["link", "relative-link", "hard-link", "device", "large", "terminal"],
+)
+def test_what_is_no_file_of_a_package(site: Clone, script: str, message: str) -> None:
+    output = refused(site, [_PUT, script])
+    assert message in output
+    assert not any(ord(character) < 32 and character != "\n" for character in output)
+
+
+def test_a_set_user_id_bit(site: Clone) -> None:
+    """It is not kept: a package has files for reading, and files for starting."""
+    site.recipe("hostile", script=[_PUT, "cp /bin/sh $PREFIX/bin/root", "chmod 6755 $PREFIX/bin/root"])
+    assert site.run("channel", "build", "hostile").returncode == 0
+    [package] = [content for name, content in packages(site).items() if name.startswith("hostile")]
+    assert members(package)["bin/root"][0].mode == 0o755
+
+
+def test_a_command_outside_of_bin(site: Clone) -> None:
+    site.recipe("python")
+    extra = {"build": {"noarch": "python", "python": {"entry_points": ["../../evil = os:getpid"]}}}
+    output = refused(site, [_PUT, "touch $PREFIX/share/x"], extra=extra, host=["python"])
+    assert "evil" in output
+
+
+def test_what_it_leaves_running_is_ended(site: Clone) -> None:
+    """Before its result is read: else it could change that."""
+    mark = f"wmlce-test-{uuid.uuid4().hex}"
+    loop = f"while :; do : {mark}; printf '{{}}' > /build/result.json; sleep 0.01; done"
+    site.recipe(
+        "hostile", script=[_PUT, "touch $PREFIX/share/x", f'setsid sh -c "{loop}" > /dev/null 2>&1 &']
+    )
+    before = contents(site.cache)
+    done = site.run("channel", "build", "hostile")
+    running = [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark.encode() in _read(path)]
+    assert running == [] and "Traceback" not in done.stderr
+    if done.returncode:
+        assert "'hostile' left no list of its packages" in done.stderr
+        assert {name: contents(site.cache).get(name) for name in before} == before
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def root() -> Path:
+    layout = Layout.locate(ROOT)
+    return build_root.make(layout, build_root.read(layout), load_source_lock(layout), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "command", "message"),
+    [
+        ("PROCESSES", 40, "while :; do sleep 600 & done", "more than 40 processes"),
+        ("LOG_BYTES", 1 << 20, "yes", "printed more than 1 MiB"),
+        ("SECONDS", 0.5, "sleep 600", "ran for more than"),
+        ("IDLE_S", 2, "sleep 600", "done nothing for 2 s"),
+    ],
+)
+def test_limits(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    value: int,
+    command: str,
+    message: str,
+) -> None:
+    more = {"seconds": value} if limit == "SECONDS" else {}
+    if not more:
+        monkeypatch.setattr(confined, limit, value)
+    inside = sandbox.Sandbox(root, writable={"/tmp": tmp_path})
+    running = Confined(inside, ["/bin/sh", "-c", command], tmp_path / "log", sandbox.environment(), **more)
+    first = running._first
+    assert running.wait() != 0 and message in running.exceeded
+    assert first is not None and _read(Path(f"/proc/{first}/cmdline")) == b"", "it runs, and is no zombie"
+
+
+def test_the_end_of_a_build_is_the_end_of_its_processes(root: Path, tmp_path: Path) -> None:
+    """bubblewrap itself returns before the kernel has ended the others."""
+    inside = sandbox.Sandbox(root, writable={"/tmp": tmp_path})
+    command = "for i in $(seq 200); do setsid sh -c 'while :; do date +%N > /tmp/last; done' & done; exit 3"
+    running = Confined(inside, ["/bin/sh", "-c", command], tmp_path / "log", sandbox.environment())
+    assert running.wait() == 3 and not running.exceeded
+    (tmp_path / "last").write_text("mine")
+    time.sleep(0.3)
+    assert (tmp_path / "last").read_text() == "mine"
+
+
+@pytest.fixture
+def recipe(clone: Clone) -> Recipe:
+    clone.recipe("good")
+    return RecipeSet(Layout.locate(clone.root)).by_name["good"]
+
+
+_GOOD = {
+    "packages": [{"subdir": "linux-64", "path": "/build/out/linux-64/good-1.0-h_0.conda"}],
+    "seconds": {},
+}
+
+
+def _left(work: Path, document: object = _GOOD) -> Path:
+    """A build's folder with a result and its package."""
+    package = work / "out/linux-64/good-1.0-h_0.conda"
+    package.parent.mkdir(parents=True)
+    package.write_bytes(b"package")
+    (work / "result.json").write_text(json.dumps(document))
+    return package
+
+
+def _linked(path: Path, target: Path) -> None:
+    if path.is_dir():
+        path.rename(target)
+    else:
+        target.write_bytes(path.read_bytes())
+        path.unlink()
+    path.symlink_to(target)
+
+
+def _item(**changes: object) -> Callable[[Path, Path], object]:
+    def change(work: Path, _: Path) -> object:
+        document = {**_GOOD, "packages": [{**_GOOD["packages"][0], **changes}]}  # type: ignore[index]
+        return (work / "result.json").write_text(json.dumps(document))
+
+    return change
+
+
+HOSTILE_RESULTS: dict[str, Callable[[Path, Path], object]] = {
+    "a subdir outside": _item(subdir="../../x"),
+    "another platform": _item(subdir="osx-64"),
+    "no package": _item(path="/build/out/linux-64/../../home/x"),
+    "a hidden file": _item(path="/build/out/linux-64/.good-1.0-h_0.conda"),
+    "not there": _item(path="/build/out/linux-64/other-1.0-h_0.conda"),
+    "a linked result": lambda work, more: _linked(work / "result.json", more),
+    "a linked package": lambda work, more: _linked(work / "out/linux-64/good-1.0-h_0.conda", more),
+    "a linked folder": lambda work, more: _linked(work / "out/linux-64", more),
+    "a linked folder of all": lambda work, more: _linked(work / "out", more),
+    "a pipe": lambda work, _: ((work / "result.json").unlink(), os.mkfifo(work / "result.json")),
+    "too large": lambda work, _: os.truncate(work / "result.json", 100 << 30),
+    "no object": lambda work, _: (work / "result.json").write_text("[]"),
+    "no JSON": lambda work, _: (work / "result.json").write_bytes(b"\xff{"),
+    "strange seconds": lambda work, _: (work / "result.json").write_text(
+        '{"packages": [], "seconds": {"a": []}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_RESULTS)
+def test_results(recipe: Recipe, tmp_path: Path, case: str) -> None:
+    work = tmp_path / "work"
+    _left(work)
+    HOSTILE_RESULTS[case](work, tmp_path / "outside")
+    with pytest.raises(WmlceError, match="the build of recipe 'good' left"):
+        result.read(work, recipe)
+
+
+def test_a_right_result_lies_alone(recipe: Recipe, tmp_path: Path) -> None:
+    """Beside it there is nothing that the build has made, through which the host could write."""
+    package = _left(tmp_path)
+    package.with_suffix(".part").symlink_to(tmp_path / "outside")
+    [(path, subdir)] = result.read(tmp_path, recipe).packages
+    assert subdir == "linux-64" and path.read_bytes() == b"package" and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("entry", "subdir"),
+    [
+        ({"name": "powerai", "version": "1.0", "build": "h_0", "subdir": "linux-64"}, "linux-64"),
+        ({"name": "good", "version": "9", "build": "h_0", "subdir": "linux-64"}, "linux-64"),
+        ({"name": "good", "version": "1.0", "build": "h_0", "subdir": "noarch"}, "linux-64"),
+        ({}, "linux-64"),
+    ],
+)
+def test_a_package_that_says_it_is_another(recipe: Recipe, entry: dict[str, str], subdir: str) -> None:
+    right = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64"}
+    result.check(recipe, "linux-64", "good-1.0-h_0.conda", right)
+    with pytest.raises(WmlceError, match="the build of recipe 'good' left"):
+        result.check(recipe, subdir, "good-1.0-h_0.conda", entry)
+
+
+def test_typing_into_the_callers_terminal(root: Path, tmp_path: Path) -> None:
+    """`wmlce build-root run` has the user's terminal: nothing inside may put input into it (TIOCSTI)."""
+    type_ = "import fcntl, termios, sys; fcntl.ioctl(0, termios.TIOCSTI, b'x')"
+    inside = sandbox.Sandbox(root)
+    words = inside.command_line(
+        ["/usr/bin/python3", "-c", type_], new_session=sandbox.can_type_into_terminals()
+    )
+    start = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
+    done = subprocess.run(
+        [sys.executable, "-c", start, *words],
+        env=sandbox.environment(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert b"Error" in done.stdout, done.stdout
