@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rattler.package_streaming import extract
 from scratch_clone import Clone
+from small_channel import make_package
 from test_interruption import STEP_S, at_the_gate, gate, wait_for
 from test_verify import findings, verify
+from tree import ROOT
+from wmlce.envs import unpacked
 
 
 def changed(content: bytes) -> bytes:
@@ -262,3 +268,63 @@ def test_what_is_published_keeps_its_bytes_when_the_cache_is_lost(clone: Clone) 
     recorded = json.loads((clone.root / "build/channel/channel.json").read_text())["packages"]
     (cached,) = (clone.cache / "packages/finished/random").glob("*.json")
     assert json.loads(cached.read_text())["packages"][0]["entry"]["sha256"] in recorded.values()
+
+
+def test_an_unpacked_package_that_was_changed(clone: Clone) -> None:
+    """What is for others is not installed from it: environments share its files, and an edit goes through."""
+    clone.recipe("lib", script=["mkdir -p $PREFIX/lib", "printf right > $PREFIX/lib/libz.so.1"])
+    shutil.copytree(ROOT / "modulefiles", clone.root / "modulefiles")
+    clone.built()
+    clone.ok("env", "create", "one", "lib")
+    file = clone.root / "build/envs/one/lib/libz.so.1"
+    assert not file.stat().st_mode & 0o222, "programs do not change it by mistake"
+    [unpacked_file] = clone.cache.glob("pkgs/lib-*/lib/libz.so.1")
+    assert unpacked_file.samefile(file)
+    file.chmod(0o644)
+    file.write_text("POISON")
+    made = clone.run(
+        "module", "install", "--prefix", str(clone.root / "sw"), "--version", "1", "--no-compile", "lib"
+    )
+    assert made.returncode == 0, made.stderr
+    [installed] = (clone.root / "sw").glob("ibm-wml-ce/1/lib/libz.so.1")
+    assert installed.read_text() == "right"
+    assert "libz.so.1 was changed: unpacked anew" in made.stderr
+
+
+def _changed_file(unpacked_package: Path) -> None:
+    (unpacked_package / "share/data").chmod(0o644)
+    (unpacked_package / "share/data").write_text("POISON")
+
+
+def _changed_list(unpacked_package: Path) -> None:
+    """The file, and the list of files with it."""
+    before = hashlib.sha256((unpacked_package / "share/data").read_bytes()).hexdigest()
+    _changed_file(unpacked_package)
+    after = hashlib.sha256((unpacked_package / "share/data").read_bytes()).hexdigest()
+    listed = unpacked_package / "info/paths.json"
+    listed.chmod(0o644)
+    listed.write_text(listed.read_text().replace(before, after))
+
+
+def _linked_file(unpacked_package: Path) -> None:
+    (unpacked_package / "share/data").rename(unpacked_package.parent / "data")
+    (unpacked_package / "share/data").symlink_to(unpacked_package.parent / "data")
+
+
+def _linked_folder(unpacked_package: Path) -> None:
+    (unpacked_package / "share").rename(unpacked_package.parent / "share")
+    (unpacked_package / "share").symlink_to(unpacked_package.parent / "share")
+
+
+@pytest.mark.parametrize("change", [_changed_file, _changed_list, _linked_file, _linked_folder])
+def test_a_hostile_cache(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    package = make_package(tmp_path / "channel", "base", files={"share/data": "right", "share/more": "more"})
+    cache = tmp_path / "pkgs"
+    unpacked_package = cache / package.name.removesuffix(".conda")
+    extract(package, unpacked_package)
+    unpacked.protect(cache, [unpacked_package.name])
+    assert unpacked.remove_changed(cache, [package]) == []
+    change(unpacked_package)
+    [message] = unpacked.remove_changed(cache, [package])
+    assert message.startswith(f"{unpacked_package.name}: ")
+    assert not unpacked_package.exists()

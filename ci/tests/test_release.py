@@ -272,6 +272,12 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     envs = published.root / "build/envs"
     assert published.ok(*create)["changed"]
     assert (envs / "e/share/user").read_text() == "user\n"
+    # what the cache of unpacked packages holds is compared with what was signed
+    [unpacked] = published.cache.glob("pkgs/user-*/share/user")
+    unpacked.chmod(0o644)
+    unpacked.write_text("POISON\n")
+    assert published.ok("env", "create", "again", *create[3:])["changed"]
+    assert (envs / "again/share/user").read_text() == "user\n"
     part = ("--from", str(channel / "beside-conda-forge"), "--require-signature", signers(key))
     # a channel of its own, with a signature of its own, which needs conda-forge beside it
     error = published.fails("env", "create", "part", "user", *part)

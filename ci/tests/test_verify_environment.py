@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,38 @@ def checked(clone: Clone, *packages: str) -> dict[str, Any]:
     after = clone.channel_state()
     assert {name: after[name] for name in before} == before
     return document
+
+
+def test_files_that_were_changed(clone: Clone) -> None:
+    """In the environment, and with the record of the package; a missing one, and one of no package."""
+    script = ["mkdir -p $PREFIX/share", "for n in one two three; do echo $n > $PREFIX/share/$n; done"]
+    clone.recipe(
+        "lib", script=[*script, "echo $PREFIX > $PREFIX/share/place", "ln -s one $PREFIX/share/link"]
+    )
+    clone.built()
+    clone.ok("env", "create", "made", "lib")
+    prefix = clone.root / "build/envs/made"
+    name = "files as in their packages"
+    assert findings(verify(clone, "--env", "made"), name) == []
+    for file in ("one", "two", "place"):
+        path = prefix / "share" / file
+        content = path.read_text()
+        path.unlink()
+        path.write_text(f"POISON{content}")
+    (prefix / "share/three").unlink()
+    (prefix / "share/sitecustomize.py").touch()
+    [record] = (prefix / "conda-meta").glob("lib-*.json")
+    digests = [hashlib.sha256(text).hexdigest() for text in (b"two\n", b"POISONtwo\n")]
+    record.write_text(record.read_text().replace(*digests))
+    document = verify(clone, "--env", "made")
+    assert findings(document, name) == [
+        "lib: share/one was changed",
+        "lib: share/place was changed",
+        "lib: share/three is missing",
+        "lib: share/two has another sha256 in its record",
+    ]
+    [check] = [check for check in document["checks"] if check["name"] == name]
+    assert "files of no package: share/sitecustomize.py" in check["notes"]
 
 
 def test_undefined_symbol(clone: Clone) -> None:

@@ -11,18 +11,20 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
-from wmlce.envs import explicit, refusal
+from wmlce.envs import explicit, refusal, unpacked
 from wmlce.envs.clone import check_target
 from wmlce.installer.on_target import forget_links
 from wmlce.release import trust
@@ -162,7 +164,14 @@ def install_packages(
 ) -> None:
     """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that
     place, and none of them is one with the package cache's, so that owner and permissions can be its own.
+
+    What is for others, or has to be signed, is compared file by file with the packages before that.
     """
+    names = [record.file_name.removesuffix(".conda") for record in records]
+    if final is not None or trust.required() is not None:
+        packages = (Path(unquote(urlsplit(str(record.url)).path)) for record in records)
+        for changed in unpacked.remove_changed(layout.pkgs, packages):
+            print(f"in the cache of unpacked packages, {changed} was changed: unpacked anew", file=sys.stderr)
 
     async def run() -> None:
         await install(
@@ -195,6 +204,7 @@ def install_packages(
                 detail=text.splitlines()[:12],
                 remedy=remedy,
             ) from error
+        unpacked.protect(layout.pkgs, names)
         # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
         for record in (prefix / "conda-meta").glob("*.json"):
             content = json.loads(record.read_text())

@@ -73,6 +73,7 @@ def _run(
         copies,
         environment,
         floor,
+        installed,
         package_tests,
         pairs,
         planned,
@@ -87,6 +88,8 @@ def _run(
     if tests is not None:
         checks.append(package_tests.run_again(layout, folder, tests, say))
     if prefix is not None:
+        say(f"every file of {layout.display(prefix)}")
+        checks.append(installed.files(prefix, folder))
         checks.append(floor.environment(layout, prefix))
         say(f"libraries of {layout.display(prefix)}")
         elf_files = environment.scan(prefix)
