@@ -372,9 +372,6 @@ make_tools() { # NEED…: the tools of wmlce; with `docs` those of the documenta
     install_tools requirements "wmlce's libraries"
     # wmlce and ddl_validate run from the clone itself: an edit there needs no installation.
     printf '%s\n' "$clone" >"$("$TOOLS/bin/python" -I -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/wmlce-clone.pth"
-    printf '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nunset PYTHONPATH PYTHONHOME\n# isolated: administrators start it in folders of others\nexec "%s/bin/python" -I -X utf8 -m wmlce "$@"\n' \
-      "$TOOLS/.complete" "$TOOLS" >"$TOOLS/bin/wmlce"
-    chmod +x "$TOOLS/bin/wmlce"
     # seen to work before it counts as whole
     step "trying the tools" "$LOGS/tools-trial.log" \
       "$TOOLS/bin/python" -I -c 'import wmlce.cli.main, wmlce.envs.environments, wmlce.builder.schedule'
@@ -401,8 +398,18 @@ install_tools() { # SET TITLE [OPTION…]: what ci/SET.lock lists
   : >"$TOOLS/.has-$1"
 }
 
+# write_wmlce: the command, anew in a folder that an older version of this file made
+write_wmlce() {
+  local text
+  printf -v text '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nunset PYTHONPATH PYTHONHOME\n# isolated: administrators start it in folders of others\nexec "%s/bin/python" -I -X utf8 -m wmlce "$@"' \
+    "$TOOLS/.complete" "$TOOLS"
+  [ "$(cat "$WMLCE" 2>/dev/null)" != "$text" ] || return 0
+  printf '%s\n' "$text" >"$WMLCE.$$" && chmod +x "$WMLCE.$$" && mv "$WMLCE.$$" "$WMLCE"
+}
+
 use_tools() {
   local rc=0 said
+  write_wmlce
   exec 9<"$TOOLS/.complete"
   said=$(flock --shared 9 2>&1) || rc=$?
   lockable "$rc" "$TOOLS/.complete" "$said"

@@ -62,7 +62,7 @@ def pretended(machine: Machine, version: str) -> None:
     major, minor = version.split(".")
     machine.command(
         "python3",
-        f"case $1 in --version) echo Python {version}.0 ;; -c) code=$2; shift 2\n"
+        f"case $1 in --version) echo Python {version}.0 ;; -I) code=$3; shift 3\n"
         f'exec {base_python()} -c "import sys; sys.version_info = ({major}, {minor}, 0); $code" "$@" ;; esac',
     )
 
@@ -219,6 +219,15 @@ def test_pythons_own_variables(machine: Machine) -> None:
     stranger.parent.mkdir(parents=True)
     stranger.write_text("raise SystemExit('not this one')")
     machine.ready(PYTHONPATH=str(stranger.parents[1]), PYTHONHOME=str(machine.home))
+
+
+def test_a_wmlce_of_an_older_version_is_replaced(machine: Machine) -> None:
+    machine.ready()
+    [wmlce] = machine.root.glob("build/tools-*/bin/wmlce")
+    right = wmlce.read_text()
+    wmlce.write_text("#!/bin/sh\nexec false\n")
+    machine.ready()
+    assert wmlce.read_text() == right and os.access(wmlce, os.X_OK)
 
 
 @pytest.fixture
