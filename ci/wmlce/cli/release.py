@@ -48,6 +48,14 @@ def release_make(
         str | None,
         typer.Option("--channel", help="Where users will find the channel, for the locks.", metavar="URL"),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            help="From this day on it is refused, such as 2027-06-30; default: never.",
+            metavar="DAY",
+        ),
+    ] = None,
     image_key: Annotated[
         Path | None,
         typer.Option(
@@ -66,7 +74,7 @@ def release_make(
     ] = None,
 ) -> None:
     """Make build/release/VERSION of the committed tree; a run that was stopped goes on."""
-    from wmlce.release import image_signature, make
+    from wmlce.release import freshness, image_signature, make
 
     session = session_of(context)
     if no_installers and installers:
@@ -86,6 +94,7 @@ def release_make(
         address=channel,
         key=key.expanduser().absolute() if key is not None else None,
         image_key=signer,
+        expires=freshness.day(expires) if expires is not None else None,
     )
     release = make.make(session.layout, request, session.progress)
     signed = f"signed by {release.key}" if release.key else "NOT signed: wmlce release sign DIR --key FILE"
@@ -155,11 +164,14 @@ def release_check(
             "" if result.images_checked else ", NOT looked at: there is no Apptainer here"
         )
     title = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
+    if result.statement is not None:
+        title += f" ({result.statement})"
     session.answer(
         {
             "folder": str(folder.absolute()),
             "version": result.version,
             "commit": result.commit,
+            "date": result.statement.date.isoformat() if result.statement else None,
             "key": result.key,
             "trusted": result.trusted,
             "files": result.files,
