@@ -286,8 +286,8 @@ def channel_mirror(
         lines.append(f"  signed by {done.key}{which}" + ("" if done.trusted else "; its key was not checked"))
     if done.absent:
         lines.append(
-            f"  the index is the signed one, of the whole channel: of its packages {done.absent} are not here, "
-            "and cannot be installed from here"
+            f"  the index is the signed one, of the whole channel: {done.absent} of its packages are not "
+            "here, and cannot be installed from here"
         )
     session.answer({**done.to_json(), "mirror": str(target.absolute())}, "\n".join([head, *lines]))
 

@@ -406,7 +406,7 @@ def _receive(origin: Origin, item: Item, part: Path, stop: threading.Event) -> N
         while not stop.is_set() and (block := stream.read(_BLOCK)):
             offset += len(block)
             if offset > item.size:
-                out.truncate(0)  # the beginning of something else
+                part.unlink()  # the beginning of something else
                 raise HTTPException(f"the file is longer than the {item.size} bytes of the index")
             out.write(block)
 

@@ -121,8 +121,10 @@ class _Https(HTTPSHandler):
 class _NoRedirects(HTTPRedirectHandler):
     """Redirects are for `Origin` to follow: urllib sends the login along, and reads the answer to its end."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def http_error_302(self, *_: Any) -> None:
         return None
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 _OPENER = build_opener(_NoRedirects, _Http, _Https)

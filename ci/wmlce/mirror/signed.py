@@ -86,7 +86,7 @@ def read(origin: Origin, trust: Trust | None) -> Signed | None:
             lists[name + signature.SUFFIX] = proof
     unread = Signed(digests, key, trust is not None, None, lists)
     content = unread.checked(freshness.NAME, origin.read(freshness.NAME), origin.title)
-    statement = freshness.parsed(content, f"{origin.title}/{freshness.NAME}") if content else None
+    statement = freshness.parsed(content, f"{origin.title}/{freshness.NAME}") if content is not None else None
     return Signed(digests, key, trust is not None, statement, lists)
 
 
