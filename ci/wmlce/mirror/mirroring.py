@@ -29,7 +29,7 @@ from urllib.error import HTTPError, URLError
 from wmlce import __version__
 from wmlce.channel import conda_forge_overlay, published
 from wmlce.mirror import signed as signed_origin
-from wmlce.mirror.origin import TRIES, Origin
+from wmlce.mirror.origin import TRIES, Origin, pause_s
 from wmlce.mirror.signed import Signed
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import package_name
@@ -344,7 +344,7 @@ def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say:
     wrong = 0
     for attempt in range(TRIES):
         if attempt:
-            stop.wait(0.2 * 2**attempt)
+            stop.wait(pause_s(attempt))
         if stop.is_set():
             return
         try:

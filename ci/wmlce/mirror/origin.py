@@ -35,11 +35,17 @@ TRIES = 4
 INDEX_LIMIT = 64 << 20
 """The largest file beside the packages; ours have up to 2 MB."""
 _ANSWER_LIMIT_S = 60.0
+_PAUSE_S = 0.2
 _REDIRECTS = 5
 _WINDOW_S = 60.0
 _LEAST_BYTES = 60_000
 """In so many seconds of waiting at least so many bytes arrive: 1 kB/s."""
 _BLOCK = 1 << 18
+
+
+def pause_s(attempt: int) -> float:
+    """How long to wait after an attempt that failed."""
+    return _PAUSE_S * float(2**attempt)
 
 
 class Stream(Protocol):
@@ -220,7 +226,7 @@ class Origin:
                     break
             except (URLError, HTTPException, OSError) as error:
                 last = error
-            time.sleep(0.2 * 2**attempt)
+            time.sleep(pause_s(attempt))
         remedy = "check the address, the server and the network, and run the command again"
         if isinstance(last, HTTPError) and last.code in (401, 403) and self.folder is None:
             host = urlsplit(self.title).hostname
