@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
@@ -455,21 +455,19 @@ def _publish_signed(target: Path, done: Mirrored, signed: Signed, scratch: Path,
 
 def _sign(layout: Layout, target: Path, done: Mirrored, original: Signed | None, key: Path, say: Say) -> None:
     """Sign a mirror that has an index of its own, and the part of it for users of conda-forge."""
-    said = original.statement if original is not None else None
-    if said is None:
-        version = layout.root / "VERSION"
-        number = version.read_text().strip() if version.is_file() else __version__
-        said = Statement(str(target), number, datetime.now(UTC))
-    done.statement = Statement(str(target), said.version, datetime.now(UTC), said.expires)
+    original_statement = original.statement if original is not None else None
+    if original_statement is not None:
+        version, expires = original_statement.version, original_statement.expires
+    else:
+        file = layout.root / "VERSION"
+        version, expires = file.read_text().strip() if file.is_file() else __version__, None
+    done.statement = Statement(str(target), version, datetime.now(UTC), expires)
     digests = {item.key: item.sha256 for item in done.items}
     part = target / conda_forge_overlay.FOLDER
     inner = {name: digest for name, digest in digests.items() if (part / name).is_file()}
     for folder, content in ((part, inner), (target, digests)):
         if folder.is_dir():
-            name = str(folder)
-            Statement(name, done.statement.version, done.statement.date, said.expires).write(
-                folder / freshness.NAME
-            )
+            replace(done.statement, name=str(folder)).write(folder / freshness.NAME)
             signature.signature_of(folder / manifest.NAME).unlink(missing_ok=True)
             manifest.write(folder, content)
     say(f"signing with {key}")

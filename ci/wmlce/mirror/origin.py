@@ -22,11 +22,13 @@ from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
     HTTPHandler,
-    HTTPRedirectHandler,
     HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
     Request,
-    build_opener,
 )
 
 from wmlce.util.errors import WmlceError
@@ -124,16 +126,14 @@ class _Https(HTTPSHandler):
         return self.do_open(_SecureConnection, req, context=self._context)  # type: ignore[attr-defined]
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    """Redirects are for `Origin` to follow: urllib sends the login along, and reads the answer to its end."""
-
-    def http_error_302(self, *_: Any) -> None:
-        return None
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
-
-_OPENER = build_opener(_NoRedirects, _Http, _Https)
+def _opener() -> OpenerDirector:
+    """Only http and https, and without redirects, which are for `_follow`: urllib sends the login along, and
+    reads the answer to its end.
+    """
+    opener = OpenerDirector()
+    for handler in (ProxyHandler(), _Http(), _Https(), HTTPDefaultErrorHandler(), HTTPErrorProcessor()):
+        opener.add_handler(handler)
+    return opener
 
 
 def _login(host: str) -> str | None:
@@ -242,7 +242,7 @@ def _follow(address: str, headers: dict[str, str]) -> HTTPResponse:
         if login := _login(parts.hostname or ""):
             request.add_unredirected_header("Authorization", login)
         try:
-            answer: HTTPResponse = _OPENER.open(request, timeout=_ANSWER_LIMIT_S)
+            answer: HTTPResponse = _opener().open(request, timeout=_ANSWER_LIMIT_S)
             return answer
         except HTTPError as error:
             place = error.headers.get("Location")
