@@ -9,6 +9,8 @@ import hashlib
 import json
 import os
 import shutil
+import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -428,7 +430,8 @@ def test_slow_answers(
     before = state(world.target)
     with pytest.raises(WmlceError) as error:
         world.mirror()
-    assert ("sends too slowly" in str(error.value)) == (way is dripping), error.value
+    told = str(error.value)
+    assert ("sends too slowly" if way is dripping else "no answer has begun within 1 s") in told, told
     assert not (world.target / "SHA256SUMS").exists() and not before
 
 
@@ -451,6 +454,37 @@ def test_redirects(world: World, keys: list[Key]) -> None:
     world.server.ways = {"SHA256SUMS": leading_to(f"{host}/lists")}
     world.server.ways["lists"] = lambda handler: content(handler, (world.channel / "SHA256SUMS").read_bytes())
     world.mirror()
+    assert trust.open_channel(world.target)
+
+
+def test_https(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same by TLS; and it does not lead on to a connection without it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with; Debian: apt-get install openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    class Answer(Handler):
+        def do_GET(self) -> None:
+            world.server.answer(self)
+
+    with listening(Answer, context) as port:
+        url = f"https://127.0.0.1:{port}"
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        assert "CERTIFICATE_VERIFY_FAILED" in world.refused(source=url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        world.server.ways["SHA256SUMS"] = leading_to(f"{world.server.url}/lists")
+        told = world.refused(source=url)
+        assert f"{url}/SHA256SUMS leads on to {world.server.url}/lists, which is not safe" in told
+        monkeypatch.setattr(origin, "_ANSWER_LIMIT_S", 1.0)
+        world.server.ways["SHA256SUMS"] = dripping_header
+        assert "no answer has begun within 1 s" in world.refused(source=url)
+        world.server.ways.clear()
+        world.mirror(source=url)
     assert trust.open_channel(world.target)
 
 

@@ -483,6 +483,12 @@ def test_a_lowest_version_is_one_of_something_signed(tmp_path: Path) -> None:
     assert done.returncode == 1 and "'new' is not a version" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize(("day", "says"), [("2020-01-01", "is over"), ("soon", "'soon' is not a day")])
+def test_a_day_that_a_release_cannot_expire_on(day: str, says: str) -> None:
+    done = wmlce("release", "make", "--expires", day)
+    assert done.returncode in (1, 2) and says in done.stderr, done.stderr
+
+
 def wmlce(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,

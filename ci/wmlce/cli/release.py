@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,6 +80,9 @@ def release_make(
     session = session_of(context)
     if no_installers and installers:
         raise typer.BadParameter("--installer and --no-installers exclude each other")
+    last_day = freshness.day(expires) if expires is not None else None
+    if last_day is not None and last_day <= datetime.now(UTC):
+        raise typer.BadParameter(f"--expires {expires} is over")
     if image_key is not None and not images:
         raise typer.BadParameter("--image-key signs images: name them with --image")
     signer = None
@@ -94,7 +98,7 @@ def release_make(
         address=channel,
         key=key.expanduser().absolute() if key is not None else None,
         image_key=signer,
-        expires=freshness.day(expires) if expires is not None else None,
+        expires=last_day,
     )
     release = make.make(session.layout, request, session.progress)
     signed = f"signed by {release.key}" if release.key else "NOT signed: wmlce release sign DIR --key FILE"

@@ -90,9 +90,10 @@ class _Limited:
 
     def getresponse(self) -> HTTPResponse:
         # also the socket of TLS: its own method would wait for the thread that reads
-        sock = self.sock
+        sock, late = self.sock, threading.Event()
 
         def end() -> None:
+            late.set()
             if sock is not None:
                 try:
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -103,9 +104,16 @@ class _Limited:
         timer.daemon = True
         timer.start()
         try:
-            return super().getresponse()  # type: ignore[misc,no-any-return]
+            answer: HTTPResponse = super().getresponse()  # type: ignore[misc]
+        except (OSError, HTTPException) as error:
+            if not late.is_set():
+                raise
+            raise TimeoutError(f"no answer has begun within {_ANSWER_LIMIT_S:.0f} s") from error
         finally:
             timer.cancel()
+        if late.is_set():  # what has arrived of the header looks like a whole one
+            raise TimeoutError(f"no answer has begun within {_ANSWER_LIMIT_S:.0f} s")
+        return answer
 
 
 class _Connection(_Limited, HTTPConnection):
