@@ -519,6 +519,52 @@ def test_a_login_in_an_address_is_refused(world: World) -> None:
         assert "secret" not in told and ".netrc" in told
 
 
+ENTRY = {"name": "a", "version": "1", "build": "0", "build_number": 0, "size": 10, "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("[" * 100_000, "is not a channel index"),
+        ("[]", "is not a channel index"),
+        ('{"packages.conda": []}x', "is not a channel index"),
+        ({"a.conda": []}, "has no name, size and"),
+        ({"../a.conda": ENTRY}, "has no name, size and"),
+        ({"a.conda\n": ENTRY}, "has no name, size and"),
+        ({"a" * 300 + ".conda": ENTRY}, "has no name, size and"),
+        ({"a.conda": {**ENTRY, "size": -1}}, "has no name, size and"),
+        ({"a.conda": {**ENTRY, "sha256": "0" * 64 + "\n"}}, "has no name, size and"),
+        ({"a.conda": {**ENTRY, "depends": [1]}}, "has no name, size and"),
+        ({"a.conda": {**ENTRY, "size": 1 << 60}}, "no space left for the mirror"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_index_that_is_none(
+    world: World, index: str | dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no signature is wanted."""
+    monkeypatch.delenv(trust.VARIABLE)
+    text = index if isinstance(index, str) else json.dumps({"packages.conda": index})
+    world.server.ways["SHA256SUMS"] = lambda handler: handler.send_error(404)
+    world.server.ways["noarch/repodata.json"] = lambda handler: content(handler, text.encode())
+    assert says in world.refused("a")
+
+
+def test_nothing_that_a_server_says_steers_the_terminal(world: World) -> None:
+    world.server.ways["SHA256SUMS"] = lambda handler: handler.send_error(400, "\x1b]0;x\x07" + "x" * 5000)
+    told = world.refused()
+    assert "HTTP Error 400" in told and "\x1b" not in told and "\x07" not in told and len(told) < 600
+
+
+def test_pipes_and_devices_in_a_folder_are_no_files(world: World) -> None:
+    for name in ("SHA256SUMS.sig", "noarch/repodata.json.zst"):
+        (world.channel / name).rename(world.channel.parent / "kept")
+        os.mkfifo(world.channel / name)
+        told = world.refused(source=str(world.channel))
+        assert "is not signed" in told or "missing" in told
+        (world.channel.parent / "kept").rename(world.channel / name)
+
+
 def test_wrong_dates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(world.channel, world.key, "2.0", date=NOW + timedelta(days=3))
     assert "which is still to come" in world.refused()

@@ -41,8 +41,8 @@ from wmlce.util.files import disk_errors, for_others, link_or_copy, remove_tree,
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
-_FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.conda$")
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,200}\.conda")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 18
 _AT_ONCE = 4
 _INDEX_FORMS = ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json")
@@ -230,18 +230,21 @@ def _offered(origin: Origin, original: Signed | None) -> Iterator[Item]:
         try:
             document = json.loads(data)
             entries = dict(document["packages.conda"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WmlceError(
-                f"{origin.title}/{subdir}/repodata.json is not a channel index: {error}",
+                f"{origin.title}/{subdir}/repodata.json is not a channel index: {str(error)[:200]}",
                 remedy="rebuild the channel's index: wmlce channel index",
             ) from error
         for file, entry in sorted(entries.items()):
             whole = (
-                _FILE.match(file)
+                _FILE.fullmatch(file)
                 and isinstance(entry, dict)
-                and _DIGEST.match(str(entry.get("sha256")))
+                and _DIGEST.fullmatch(str(entry.get("sha256")))
                 and isinstance(entry.get("size"), int)
+                and entry["size"] > 0
                 and isinstance(entry.get("name"), str)
+                and isinstance(entry.get("depends", []), list)
+                and all(isinstance(spec, str) for spec in entry.get("depends", []))
             )
             if not whole:
                 raise WmlceError(
@@ -504,8 +507,16 @@ def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], 
     part = target / conda_forge_overlay.FOLDER
     selected: dict[str, Mapping[str, Any]] = {}
     for subdir in platform.SUBDIRS:
-        data = origin.read(f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json")
-        for file in json.loads(data).get("packages.conda", {}) if data else ():
+        place = f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json"
+        data = origin.read(place)
+        try:
+            files = list(json.loads(data)["packages.conda"]) if data is not None else []
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WmlceError(
+                f"{origin.title}/{place} is not a channel index: {str(error)[:200]}",
+                remedy="rebuild the channel's index: wmlce channel index",
+            ) from error
+        for file in files:
             if (key := f"{subdir}/{file}") in new:
                 selected[key] = new[key]
     if selected:
@@ -522,7 +533,7 @@ def _record(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]]) 
     try:
         earlier = dict(json.loads(data).get("earlier", {})) if data else {}
         past = {key: published.Earlier(**value) for key, value in earlier.items() if key in new}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         past = {}
     current = {key: str(entry["sha256"]) for key, entry in new.items() if key not in past}
     published.Published(current, past).write(target)

@@ -196,6 +196,8 @@ class Origin:
     def open(self, name: str, offset: int = 0) -> tuple[Stream, int]:
         """A file from `offset` on, and where what is read really begins: 0 if the server has no parts."""
         if self.folder is not None:
+            if not (self.folder / name).is_file():  # also what would never answer, such as a pipe
+                raise FileNotFoundError(name)
             stream = (self.folder / name).open("rb")
             stream.seek(offset)
             return stream, offset
@@ -239,7 +241,7 @@ class Origin:
         if isinstance(last, HTTPError) and last.code in (401, 403) and self.folder is None:
             host = urlsplit(self.title).hostname
             remedy = f"write the login into ~/.netrc (chmod 600): machine {host} login USER password PASSWORD"
-        raise WmlceError(f"{self.title}/{name} cannot be read: {last}", remedy=remedy) from last
+        raise WmlceError(f"{self.title}/{name} cannot be read: {str(last)[:200]}", remedy=remedy) from last
 
 
 def _follow(address: str, headers: dict[str, str]) -> HTTPResponse:

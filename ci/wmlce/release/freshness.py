@@ -57,7 +57,7 @@ def parsed(content: bytes, title: str) -> Statement:
     try:
         document = json.loads(content[: _LARGEST + 1])
         return _statement(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WmlceError(
             f"{title} does not say which version of which channel was signed",
             remedy="get it again from where it was published",
