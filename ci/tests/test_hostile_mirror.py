@@ -399,10 +399,12 @@ def test_two_releases_mixed(world: World, taken: str) -> None:
     assert "is not what was signed" in world.refused()
 
 
-def test_another_channel_of_the_same_signer(world: World) -> None:
+def test_another_channel_of_the_same_signer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.mirror()
     sign(world.channel, world.key, "9.0", name="renamed")
     assert "is the channel renamed, and it was small before" in world.refused()
+    monkeypatch.setattr(freshness, "_on_command_line", True)
+    world.mirror()
 
 
 @pytest.mark.parametrize(

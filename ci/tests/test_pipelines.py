@@ -293,12 +293,11 @@ def test_with_signatures_required_for_all(site: Site, tmp_path: Path) -> None:
         assert bool(list(tmp_path.glob("mirror/*/other-*"))) == (number == 0)
         shutil.rmtree(tmp_path / "mirror")
     # the clone that built it has it in build/channel
-    own = {**wanted, "WMLCE_ROOT": str(site.channel.parents[1])}
-    with site.settings.open("r+") as file:
-        lines = [line for line in file if not line.startswith("WMLCE_CHANNEL=")]
-        file.seek(0)
-        file.writelines(lines)
-        file.truncate()
+    clone = site.channel.parents[1]
+    shutil.copytree(ROOT / "modulefiles", clone / "modulefiles")
+    own = {**wanted, "WMLCE_ROOT": str(clone), "WMLCE_MIRROR": str(tmp_path / "own-mirror")}
+    lines = site.settings.read_text().splitlines(keepends=True)
+    site.settings.write_text("".join(line for line in lines if not line.startswith("WMLCE_CHANNEL=")))
     done = site.run("all", WMLCE_KEY=str(keys["own"].private), WMLCE_MODULE_VERSION="own", **own)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ibm-wml-ce/own default" in site.default()

@@ -299,6 +299,7 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     published.env["WMLCE_REQUIRE_SIGNATURE"] = signers(key)
     try:
         assert published.ok("env", "create", "own", "user")["changed"]
+        shutil.copytree(ROOT / "modulefiles", published.root / "modulefiles")
         module = ("--prefix", str(tmp_path / "sw"), "--no-compile", "user")
         assert published.ok("module", "install", *module)["installed"]
         mirror = ("channel", "mirror", str(tmp_path / "mirror"))
@@ -312,6 +313,7 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
         error = published.fails("env", "create", "bad", "user", "--from", str(elsewhere))
         assert "is not signed" in error and not (envs / "bad").exists()
     finally:
+        shutil.rmtree(published.root / "modulefiles", ignore_errors=True)
         del published.env["WMLCE_REQUIRE_SIGNATURE"]
 
     def refused(change: Callable[[], object], said: str) -> None:

@@ -167,10 +167,11 @@ def compare(statement: Statement | None, last: Statement | None, title: str) -> 
             f"{title} does not say of which version it is, and it was {last} before",
             remedy="get the newer release: who serves this one may have put an old one back",
         )
-    if statement.name != last.name:
+    if statement.name != last.name and not _on_command_line:
         raise WmlceError(
             f"{title} is the channel {statement.name}, and it was {last.name} before",
-            remedy="see that the address is right; for another channel name another folder",
+            remedy="see that the address is right; if it is to be another channel from now on: --minimum "
+            + statement.version,
         )
     version, before = Version(statement.version), Version(last.version)
     if (version < before or (version == before and statement.date < last.date)) and not _on_command_line:
