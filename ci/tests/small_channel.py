@@ -7,10 +7,14 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from conda_package_streaming.create import conda_builder
 from wmlce.channel import published
+from wmlce.release import check, freshness, manifest, signature
+from wmlce.release.freshness import Statement
+from wmlce.release.signature import Key
 
 
 def make_package(
@@ -70,4 +74,23 @@ def make_package(
 
 def index(channel: Path) -> Path:
     published.index(channel, {})
+    return channel
+
+
+def sign(
+    channel: Path,
+    key: Key,
+    version: str = "1.0",
+    *,
+    name: str = "small",
+    date: datetime | None = None,
+    expires: datetime | None = None,
+    stated: bool = True,
+) -> Path:
+    """Sign an indexed channel as a release is signed; stated: with the version, date and name."""
+    date = date or datetime.now(UTC)
+    if stated:
+        Statement(name, version, date, expires).write(channel / freshness.NAME)
+    manifest.write(channel)
+    signature.sign(check.to_sign(channel), key.private)
     return channel

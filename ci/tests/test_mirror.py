@@ -25,7 +25,7 @@ from wmlce.util.files import sha256_file
 _KILLED = """\
 import os, signal, sys
 from pathlib import Path
-from wmlce.channel.mirror import mirror
+from wmlce.mirror.mirroring import mirror
 from wmlce.util.layout import Layout
 
 left, replace = int(sys.argv[1]), os.replace

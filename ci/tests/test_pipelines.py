@@ -25,7 +25,9 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Error, Operator, Punctuation
 from ruamel.yaml import YAML
 from scratch_clone import Clone
-from tree import ROOT
+from small_channel import sign
+from tree import ROOT, tracked
+from wmlce.release import signature
 
 PIPELINES = ROOT / "ci/pipelines"
 STAGES = ("mirror", "install", "validate", "publish", "promote")
@@ -53,6 +55,7 @@ class Site:
     folder: Path
     settings: Path
     stand_in: Path
+    channel: Path
 
     @property
     def results(self) -> Path:
@@ -119,7 +122,7 @@ WMLCE_MODULE_OPTIONS=--no-compile
 WMLCE_RESULTS={tmp_path}/results
 """
     )
-    yield Site(tmp_path, settings, stand_in)
+    yield Site(tmp_path, settings, stand_in, channel)
 
 
 def _command(folder: Path) -> Path:
@@ -220,6 +223,7 @@ def test_the_end_of_a_jobs_time_reaches_the_validation_and_is_published(site: Si
         ("PATH=/tmp", ":10: PATH=/tmp: not NAME=VALUE"),
         ("export WMLCE_TREE=/sw", ":10: export WMLCE_TREE=/sw: not NAME=VALUE"),
         ("WMLCE_TREE", ":10: WMLCE_TREE: not NAME=VALUE"),
+        ("export WMLCE_CHANNEL=https://me:secret@host/c", "WMLCE_CHANNEL=https://…@host/c: not NAME=VALUE"),
     ],
 )
 def test_a_settings_file_with_other_lines_is_refused(site: Site, line: str, says: str) -> None:
@@ -227,6 +231,7 @@ def test_a_settings_file_with_other_lines_is_refused(site: Site, line: str, says
         file.write(f"{line}\n")
     done = site.run("mirror")
     assert done.returncode == 2 and says in done.stderr and "remedy: the names are: WMLCE_" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
     assert not (site.folder / "mirror").exists()
 
 
@@ -250,6 +255,52 @@ def test_what_is_missing_is_named(words: list[str], says: str) -> None:
         [str(PIPELINES / "site-pipeline"), *words], env=free, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2 and says in done.stderr, done.stderr
+
+
+def test_a_login_is_not_put_on_a_command_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [str(PIPELINES / "site-pipeline"), "mirror"],
+        env={
+            "PATH": os.environ["PATH"],
+            "WMLCE_COMMAND": "/bin/echo",
+            "WMLCE_MIRROR": str(tmp_path / "mirror"),
+            "WMLCE_CHANNEL": "https://me:secret@host/channel",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and ".netrc" in done.stderr, done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_with_signatures_required_for_all(site: Site, tmp_path: Path) -> None:
+    """Of a signed channel, and of one's own builds, which the pipeline's key signs."""
+    site.will_end_with(0)
+    keys = {name: signature.new_key(tmp_path / name / "key", passphrase=False) for name in ("release", "own")}
+    signers = tmp_path / "allowed_signers"
+    signers.write_text("".join(key.signers.read_text() for key in keys.values()))
+    wanted = {"WMLCE_REQUIRE_SIGNATURE": str(signers), "XDG_STATE_HOME": str(tmp_path / "state")}
+    refused = site.run("mirror", **wanted)
+    assert refused.returncode == 1 and "is not signed, and WMLCE_REQUIRE_SIGNATURE" in refused.stderr
+    signed = tmp_path / "signed"
+    shutil.copytree(site.channel, signed)
+    sign(signed, keys["release"])
+    for number, packages in enumerate(("", "powerai")):
+        settings = {"WMLCE_PACKAGES": packages, "WMLCE_MODULE_VERSION": str(number)}
+        done = site.run("all", WMLCE_CHANNEL=str(signed), **settings, **wanted)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert bool(list(tmp_path.glob("mirror/*/other-*"))) == (number == 0)
+        shutil.rmtree(tmp_path / "mirror")
+    # the clone that built it has it in build/channel
+    clone = site.channel.parents[1]
+    shutil.copytree(ROOT / "modulefiles", clone / "modulefiles")
+    own = {**wanted, "WMLCE_ROOT": str(clone), "WMLCE_MIRROR": str(tmp_path / "own-mirror")}
+    lines = site.settings.read_text().splitlines(keepends=True)
+    site.settings.write_text("".join(line for line in lines if not line.startswith("WMLCE_CHANNEL=")))
+    done = site.run("all", WMLCE_KEY=str(keys["own"].private), WMLCE_MODULE_VERSION="own", **own)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ibm-wml-ce/own default" in site.default()
 
 
 def test_help() -> None:
@@ -297,6 +348,23 @@ def test_gitlabs_and_githubs_files_fit_their_schemas(file: str, schema: str) -> 
     assert list(validator.iter_errors(YAML(typ="safe").load(broken)))
 
 
+def test_actions_of_others_are_named_by_commit() -> None:
+    """In workflows, in examples and on pages: a tag can be moved to other content by whoever has the
+    repository; the comment says which version it is.
+    """
+    used = [
+        (file.relative_to(ROOT), line.strip())
+        for file in tracked(".yml", ".yaml", ".md")
+        for line in file.read_text().splitlines()
+        if re.match(r"\s*(?:- )?uses:", line)
+    ]
+    assert len(used) >= 2
+    for file, line in used:
+        assert re.fullmatch(r"(?:- )?uses: (?:\./\S+|\S+@[0-9a-f]{40} # v\d+(?:\.\d+)*)", line), (
+            f"{file}: {line}"
+        )
+
+
 @pytest.mark.parametrize("file", ["gitlab-ci.yml", "github-workflow.yml", "Jenkinsfile"])
 def test_every_ci_system_calls_the_same_stages(file: str) -> None:
     """In the pipeline's order, and publishes also what failed: no logic is in these files."""
@@ -314,11 +382,11 @@ def test_the_jenkinsfile_can_be_read() -> None:
     tokens = list(get_lexer_by_name("groovy").get_tokens(text))
     assert not [value for kind, value in tokens if kind in Error]
     pairs, opened = {")": "(", "]": "[", "}": "{"}, []
-    for sign in "".join(value for kind, value in tokens if kind in Punctuation or kind in Operator):
-        if sign in pairs.values():
-            opened.append(sign)
-        elif sign in pairs:
-            assert opened and opened.pop() == pairs[sign], f"a {sign} too many"
+    for mark in "".join(value for kind, value in tokens if kind in Punctuation or kind in Operator):
+        if mark in pairs.values():
+            opened.append(mark)
+        elif mark in pairs:
+            assert opened and opened.pop() == pairs[mark], f"a {mark} too many"
     assert not opened
     assert re.search(r"^pipeline \{\n    agent ", text, re.MULTILINE)
     assert re.findall(r"^    (\w+) \{", text, re.MULTILINE)[-1] == "stages"

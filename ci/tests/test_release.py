@@ -288,6 +288,16 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     strange.write_text(re.sub(r"#sha256:.", "#sha256:0", (copy / "locks/user.lock").read_text()))
     error = published.fails("env", "create", "l", "--lock", str(strange), *create[4:])
     assert "not among those that were signed" in error
+    # a mirror of it is as good, and an older release in its place is not
+    mirror = tmp_path / "copy"
+    told = published.run("channel", "mirror", str(mirror), "--from", str(channel), *create[6:])
+    assert told.returncode == 0 and "ibm-wml-ce 1.0.0 of 2024-05-06" in told.stdout, told.stderr
+    assert published.ok("env", "create", "m", "user", "--from", str(mirror), *create[6:])["changed"]
+    assert published.ok("release", "check", str(mirror), "--key", signers(key))["date"] == (
+        "2024-05-06T07:08:09+00:00"
+    )
+    newer = ("--from", str(mirror), *create[6:], "--minimum", "1.0.1")
+    assert "asks for 1.0.1 or newer" in published.fails("env", "create", "n", "user", *newer)
     # our own channel is not signed
     error = published.fails("env", "create", "own", "user", "--require-signature", signers(key))
     assert "is not signed" in error and not (envs / "own").exists()
@@ -295,11 +305,21 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     published.env["WMLCE_REQUIRE_SIGNATURE"] = signers(key)
     try:
         assert published.ok("env", "create", "own", "user")["changed"]
+        shutil.copytree(ROOT / "modulefiles", published.root / "modulefiles")
+        module = ("--prefix", str(tmp_path / "sw"), "--no-compile", "user")
+        assert published.ok("module", "install", *module)["installed"]
+        mirror = ("channel", "mirror", str(tmp_path / "mirror"))
+        published.ok(*mirror)
+        error = published.fails("env", "create", "bad", "user", "--from", mirror[2])
+        assert "is not signed" in error and "channel mirror DIR --key FILE" in error
+        published.ok(*mirror, "--key", str(key))
+        assert published.ok("env", "create", "mirrored", "user", "--from", mirror[2])["changed"]
         elsewhere = tmp_path / "elsewhere"
         shutil.copytree(published.root / "build/channel", elsewhere)
         error = published.fails("env", "create", "bad", "user", "--from", str(elsewhere))
         assert "is not signed" in error and not (envs / "bad").exists()
     finally:
+        shutil.rmtree(published.root / "modulefiles", ignore_errors=True)
         del published.env["WMLCE_REQUIRE_SIGNATURE"]
 
     def refused(change: Callable[[], object], said: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tree import ROOT
 from wmlce.images.apptainer import Runtime
 from wmlce.release import check, image_signature, manifest, signature, trust
 from wmlce.release.signature import Key, Trust
@@ -147,6 +149,24 @@ def test_a_key_that_is_no_longer_valid(file: Path, keys: list[Key], tmp_path: Pa
         signature.verify(file, Trust(signers))
 
 
+@pytest.mark.parametrize(
+    "options", ['namespaces="git"', "cert-authority", 'cert-authority,namespaces="ibm-wml-ce"']
+)
+def test_a_line_that_does_not_allow_its_key_to_sign_releases(
+    file: Path, keys: list[Key], tmp_path: Path, options: str
+) -> None:
+    signers = tmp_path / "signers"
+    kind, blob = keys[0].public.read_text().split()[:2]
+    signers.write_text(f"release {options} {kind} {blob}\n")
+    with pytest.raises(WmlceError, match="does not allow that key to sign it") as error:
+        signature.verify(file, Trust(signers))
+    assert "namespaces, if it is there, must name ibm-wml-ce" in str(error.value)
+    assert "cert-authority" in str(error.value) and "OpenSSH" not in str(error.value)
+    file.write_text("other\n")
+    with pytest.raises(WmlceError, match=r"does not match|could not check"):
+        signature.verify(file, Trust(signers))
+
+
 def test_keys_are_never_replaced(keys: list[Key], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("key", "key.pub", "key.allowed_signers"):
         place = tmp_path / name
@@ -253,6 +273,15 @@ def test_a_link_is_no_file(release: Release) -> None:
         release.check()
     with pytest.raises(WmlceError, match="cannot be in a release"):
         manifest.write(release.folder)
+
+
+def test_hidden_files_are_not_listed_and_not_missed(release: Release) -> None:
+    """A mirror has a lock in it, and parts of files that are on their way."""
+    for name in (".mirror.lock", "channel/.mirror.lock", "channel/noarch/.a.part", ".scratch/file"):
+        release.write(name, "")
+    assert release.check().files == 7
+    release.sign(image_key="A" * 40)
+    assert release.check().files == 7 and not any(".mirror" in name for name in manifest.read(release.folder))
 
 
 def test_a_record_that_is_none(release: Release) -> None:
@@ -428,6 +457,46 @@ def test_the_clones_own_channel_needs_a_signature_only_if_the_command_line_says_
     monkeypatch.setattr(trust, "_on_command_line", True)
     with pytest.raises(WmlceError, match="is not signed"):
         trust.open_channel(mine, mine)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["channel", "mirror", "DIR", "--from", "https://me:secret@host/channel"],
+        ["channel", "mirror", "DIR", "--from=https://secret@host/channel"],
+        ["env", "lock", "powerai", "--channel", "HTTPS://me:secret@host/channel"],
+        ["--debian-mirror", "http://me:secret@host/debian", "source", "fetch"],
+        ["source", "fetch", "--pytorch-index=https://me:secret@host/whl"],
+    ],
+)
+def test_a_login_on_the_command_line_is_refused(words: list[str]) -> None:
+    done = wmlce(*words)
+    assert done.returncode == 1 and "which every user of this machine can see" in done.stderr, done.stderr
+    assert "machine HOST login USER password PASSWORD" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_a_lowest_version_is_one_of_something_signed(tmp_path: Path) -> None:
+    done = wmlce("--minimum", "2.0", "env", "list")
+    assert done.returncode == 2 and "--minimum is about what is signed" in done.stderr, done.stderr
+    done = wmlce("--require-signature", str(tmp_path / "signers"), "env", "list", "--minimum", "new")
+    assert done.returncode == 1 and "'new' is not a version" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(("day", "says"), [("2020-01-01", "is over"), ("soon", "'soon' is not a day")])
+def test_a_day_that_a_release_cannot_expire_on(day: str, says: str) -> None:
+    done = wmlce("release", "make", "--expires", day)
+    assert done.returncode in (1, 2) and says in done.stderr, done.stderr
+
+
+def wmlce(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "ci"), *sys.path]),
+        "COLUMNS": "200",
+    }
+    command = [sys.executable, "-m", "wmlce", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_lock_of_packages_that_were_signed() -> None:

@@ -245,9 +245,20 @@ def channel_mirror(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be fetched, with sizes.")
     ] = False,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            help="Sign the mirror with this private key, for a channel that is not signed; default: the "
+            "signature of the channel, if it has one.",
+            metavar="FILE",
+        ),
+    ] = None,
 ) -> None:
-    """Copy a channel, or bring the copy up to date; it can be interrupted and served at any time."""
-    from wmlce.channel.mirror import mirror
+    """Copy a channel, or bring the copy up to date; it can be interrupted and served at any time. Of a signed
+    channel the signature is checked first, and copied with the index.
+    """
+    from wmlce.mirror.mirroring import mirror
 
     session = session_of(context)
     done = mirror(
@@ -259,6 +270,7 @@ def channel_mirror(
         include_restricted=include_restricted,
         prune=prune,
         dry_run=dry_run,
+        key=key.expanduser().absolute() if key is not None else None,
     )
     size = sum(item.size for item in done.fetch)
     verb = "to fetch" if dry_run else "fetched"
@@ -269,6 +281,14 @@ def channel_mirror(
     ]
     head = f"{target}: {len(done.items)} packages, {len(done.fetch)} {verb} ({size / 1e6:.1f} MB)"
     head += f", {len(done.pruned)} removed" if done.pruned else ""
+    if done.key is not None:
+        which = f", {done.statement}" if done.statement is not None else ""
+        lines.append(f"  signed by {done.key}{which}" + ("" if done.trusted else "; its key was not checked"))
+    if done.absent:
+        lines.append(
+            f"  the index is the signed one, of the whole channel: {done.absent} of its packages are not "
+            "here, and cannot be installed from here"
+        )
     session.answer({**done.to_json(), "mirror": str(target.absolute())}, "\n".join([head, *lines]))
 
 

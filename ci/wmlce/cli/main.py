@@ -36,7 +36,7 @@ from wmlce.cli import (
     validate,
 )
 from wmlce.cli.session import Context, Session
-from wmlce.release import trust
+from wmlce.release import freshness, trust
 from wmlce.sources import settings
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors
@@ -139,6 +139,16 @@ def options(
             help="Install only from channels that a key of this allowed-signers file has signed.",
         ),
     ] = None,
+    minimum: Annotated[
+        str | None,
+        typer.Option(
+            "--minimum",
+            metavar="VERSION",
+            envvar=freshness.MINIMUM,
+            help="Refuse signed channels and releases older than this; and take this one, though a newer one "
+            "was there before.",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -155,6 +165,13 @@ def options(
     origin = context.get_parameter_source("signers")
     if origin is not None and origin.name == "COMMANDLINE":
         trust.export(signers)
+    origin = context.get_parameter_source("minimum")
+    if origin is not None and origin.name == "COMMANDLINE":
+        if trust.required() is None and context.invoked_subcommand not in ("channel", "release"):
+            raise typer.BadParameter(
+                f"--minimum is about what is signed: add --require-signature FILE, or set {trust.VARIABLE}"
+            )
+        freshness.export(minimum)
     context.obj = Session(root, as_json, quiet)
 
 
@@ -174,8 +191,9 @@ def main() -> None:
 _FLAGS = ("--json", "--quiet", "--locked")
 _WITH_VALUE = (
     *("--offline", "--pytorch-index", "--debian-mirror", "--debian-keyring", "--debian-snapshot"),
-    "--require-signature",
+    *("--require-signature", "--minimum"),
 )
+_LOGIN = re.compile(r"https?://[^/?#\s]*@", re.IGNORECASE)
 
 
 def _global_options_first(arguments: Sequence[str]) -> list[str]:
@@ -193,6 +211,20 @@ def _global_options_first(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return [*first, *rest]
+
+
+def _refuse_logins(arguments: Sequence[str]) -> None:
+    """An error where the command line has a password or a token: every user of the machine sees it there, and
+    what is written of it (a lock, a modulefile, a log) tells it to more.
+    """
+    if any(_LOGIN.search(word) for word in arguments):
+        raise WmlceError(
+            "an address on the command line has a user name, a password or a token in it, which every user "
+            "of this machine can see",
+            remedy="leave it out of the address, and write it into ~/.netrc (chmod 600), as a line `machine "
+            f"HOST login USER password PASSWORD`; or set {settings.PYTORCH_INDEX}, {settings.MIRROR} or "
+            f"{settings.SNAPSHOT} in place of the option",
+        )
 
 
 def _interrupted(number: int, _: object) -> None:
@@ -219,6 +251,7 @@ def _run() -> int:
     sys.argv[1:] = _global_options_first(sys.argv[1:])
     try:
         with disk_errors("wmlce was at work"):
+            _refuse_logins(sys.argv[1:])
             app(standalone_mode=True, prog_name="wmlce")
     except WmlceError as error:
         if as_json and not Session.answered:

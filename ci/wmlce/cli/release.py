@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +49,14 @@ def release_make(
         str | None,
         typer.Option("--channel", help="Where users will find the channel, for the locks.", metavar="URL"),
     ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            help="From this day on it is refused, such as 2027-06-30; default: never.",
+            metavar="DAY",
+        ),
+    ] = None,
     image_key: Annotated[
         Path | None,
         typer.Option(
@@ -66,11 +75,14 @@ def release_make(
     ] = None,
 ) -> None:
     """Make build/release/VERSION of the committed tree; a run that was stopped goes on."""
-    from wmlce.release import image_signature, make
+    from wmlce.release import freshness, image_signature, make
 
     session = session_of(context)
     if no_installers and installers:
         raise typer.BadParameter("--installer and --no-installers exclude each other")
+    last_day = freshness.day(expires) if expires is not None else None
+    if last_day is not None and last_day <= datetime.now(UTC):
+        raise typer.BadParameter(f"--expires {expires} is over")
     if image_key is not None and not images:
         raise typer.BadParameter("--image-key signs images: name them with --image")
     signer = None
@@ -86,6 +98,7 @@ def release_make(
         address=channel,
         key=key.expanduser().absolute() if key is not None else None,
         image_key=signer,
+        expires=last_day,
     )
     release = make.make(session.layout, request, session.progress)
     signed = f"signed by {release.key}" if release.key else "NOT signed: wmlce release sign DIR --key FILE"
@@ -155,11 +168,14 @@ def release_check(
             "" if result.images_checked else ", NOT looked at: there is no Apptainer here"
         )
     title = f"release {result.version} of {str(result.commit)[:12]}" if result.version else "a channel"
+    if result.statement is not None:
+        title += f" ({result.statement})"
     session.answer(
         {
             "folder": str(folder.absolute()),
             "version": result.version,
             "commit": result.commit,
+            "date": result.statement.date.isoformat() if result.statement else None,
             "key": result.key,
             "trusted": result.trusted,
             "files": result.files,

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from wmlce.util.errors import printable
 from wmlce.util.layout import Layout
 from wmlce.util.progress import Progress
 
@@ -37,7 +38,7 @@ class Session:
 
     def answer(self, value: Any, text: str) -> None:
         """The command's result: text for people, or the value for scripts (--json)."""
-        print(json.dumps(value, indent=1, sort_keys=True) if self.as_json else text)
+        print(json.dumps(value, indent=1, sort_keys=True) if self.as_json else printable(text))
         Session.answered = True
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.images.apptainer import Runtime
-from wmlce.release import copyleft, manifest, signature
+from wmlce.release import copyleft, freshness, manifest, signature
+from wmlce.release.freshness import Statement
 from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
 
@@ -22,6 +23,7 @@ IMAGES = "images"
 class Checked:
     """version, commit: of a release; None of a channel alone. key: the fingerprint. trusted: was it looked
     for among trusted keys? image_key: of the signatures in the images. images_checked: were they looked at?
+    statement: which version it is, as was signed.
     """
 
     version: str | None
@@ -32,6 +34,7 @@ class Checked:
     size: int
     image_key: str | None = None
     images_checked: bool = False
+    statement: Statement | None = None
 
 
 def to_sign(folder: Path) -> list[Path]:
@@ -96,6 +99,9 @@ def check(
     missing = [name for name in sorted(signed) if not signature.signature_of(folder / name).is_file()]
     if missing:
         raise WmlceError(f"{folder / missing[0]} is not signed", remedy="copy its signature too")
+    channel = folder if _is_channel(folder) else folder / CHANNEL
+    statement = freshness.read(channel)
+    freshness.check(statement, str(folder))
     record = read_record(folder) or {}
     if record and (folder / CHANNEL).is_dir():
         say("sources of what is under the GNU licences")
@@ -112,6 +118,7 @@ def check(
         sum((folder / name).stat().st_size for name in listed),
         image_key,
         image_key is not None and runtime is not None,
+        statement,
     )
 
 

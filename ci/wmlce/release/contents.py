@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from wmlce.envs import environments, explicit
 from wmlce.installer.contents import glibc
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.variant import read_all
-from wmlce.release import manifest, shards
+from wmlce.release import freshness, manifest, shards
+from wmlce.release.freshness import Statement
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import link_or_copy, remove_tree, sha256_file, write_atomic
 from wmlce.util.layout import Layout
@@ -62,7 +63,9 @@ def select(layout: Layout, source: Path) -> Selection:
     return Selection(entries, left_out)
 
 
-def write_channel(layout: Layout, source: Path, selection: Selection, target: Path, time: int) -> None:
+def write_channel(
+    layout: Layout, source: Path, selection: Selection, target: Path, time: int, statement: Statement
+) -> None:
     """A channel of these packages, indexed and listed: the same bytes each time, with `time` for the times of
     indexing.
     """
@@ -87,8 +90,10 @@ def write_channel(layout: Layout, source: Path, selection: Selection, target: Pa
     for place in part.rglob(shards.NAME):
         shards.normalize(place, time)
     published.Published({key: str(entry["sha256"]) for key, entry in selection.entries.items()}).write(part)
+    statement.write(part / freshness.NAME)
     digests = {key: str(entry["sha256"]) for key, entry in selection.entries.items()}
     if extra is not None:
+        replace(statement, name=f"{statement.name}/{extra.name}").write(extra / freshness.NAME)
         inner = {key: digest for key, digest in digests.items() if (extra / key).is_file()}
         manifest.write(extra, inner)
         digests |= {f"{conda_forge_overlay.FOLDER}/{key}": digest for key, digest in inner.items()}

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from wmlce.release import (
     trust,
 )
 from wmlce.release.check import CHANNEL, IMAGES, RECORD
+from wmlce.release.freshness import Statement
 from wmlce.release.image_signature import ImageKey
 from wmlce.sources import binary_sources
 from wmlce.sources.model import LockedArtifact, LockedSource
@@ -55,7 +57,7 @@ class Request:
     """packages: what users install, each with a lock; None: those of the recipe `powerai`. installers,
     images: packages and names of containers/NAME.def. sources: with the bundle of sources? source: a channel
     to take as it is, instead of building. address: where users will find the channel. key: to sign with.
-    image_key: to sign the images with.
+    image_key: to sign the images with. expires: from when on nobody should use it any more.
     """
 
     packages: Sequence[str] | None = None
@@ -66,6 +68,7 @@ class Request:
     address: str | None = None
     key: Path | None = None
     image_key: ImageKey | None = None
+    expires: datetime | None = None
 
 
 @dataclass
@@ -135,6 +138,7 @@ def _question(layout: Layout, request: Request, facts: tree.Tree) -> dict[str, A
         "built": request.source is None,
         "image_key": _image_key(layout, request),
         "documentation": _documentation(layout, facts) is not None,
+        **({"expires": request.expires.isoformat()} if request.expires is not None else {}),
     }
 
 
@@ -235,7 +239,10 @@ def _steps(
         selection = contents.select(layout, source)
         if not channel.is_dir():
             say(f"channel: {len(selection.entries)} packages")
-            contents.write_channel(layout, source, selection, channel, facts.time)
+            statement = Statement(
+                signature.NAMESPACE, facts.version, datetime.fromisoformat(facts.date), request.expires
+            )
+            contents.write_channel(layout, source, selection, channel, facts.time, statement)
         elif published.read(channel).packages.keys() != selection.entries.keys():
             remove_tree(staging)
             raise WmlceError(

@@ -27,9 +27,13 @@ def files(folder: Path) -> dict[str, Path]:
 
 
 def everything(folder: Path) -> dict[str, Path]:
-    """Every file and link below a folder, by its name there."""
+    """Every file and link below a folder, by its name there; but for what is hidden (a mirror's lock, files
+    that are on their way), which no client reads.
+    """
     by_name = {}
     for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names = [name for name in names if not name.startswith(".")]
         # links to folders are among the folders
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in (*names, *links):

@@ -146,6 +146,16 @@ def verify(path: Path, trust: Trust | None) -> str:
             f"the signature {signature_of(path).name} does not match {path}",
             remedy="the file was changed or not copied whole: get both again",
         )
+    if trust is not None:
+        # would it do, whatever the key may sign?
+        plain = [program, "-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature_of(path))]
+        if _checked(plain, path).returncode == 0:
+            raise WmlceError(
+                f"{path} is signed by the key {name}, and {trust.signers} does not allow that key to sign it",
+                detail=output.splitlines()[-1:],
+                remedy=f"see the options in the key's line there: namespaces, if it is there, must name "
+                f"{NAMESPACE}; cert-authority is for certificates, and must not be there",
+            )
     raise WmlceError(
         f"ssh-keygen could not check the signature of {path}",
         detail=output.splitlines()[-3:],

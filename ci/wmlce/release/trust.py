@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wmlce.release import manifest, signature
+from wmlce.release import freshness, manifest, signature
 from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
@@ -44,25 +44,34 @@ def required() -> Trust | None:
     return Trust(Path(named).expanduser(), Path(revoked).expanduser() if revoked else None)
 
 
+def lets_through(folder: Path, clone_channel: Path | None) -> bool:
+    """Is it a channel that this clone has built, in build/channel or of a site's recipes, and that need not
+    be signed?
+    """
+    if clone_channel is None or _on_command_line:
+        return False
+    build, place = clone_channel.resolve().parent, folder.resolve()
+    of_site = place.name == clone_channel.name and place.parent.parent == build / "site"
+    return (of_site or place == clone_channel.resolve()) and not (folder / manifest.NAME).exists()
+
+
+def unsigned(title: str) -> WmlceError:
+    return WmlceError(
+        f"the channel {title} is not signed, and {VARIABLE} (--require-signature) wants a signature",
+        remedy="install from the channel of a signed release, or a mirror of it; sign a mirror of your own "
+        "builds: wmlce channel mirror DIR --key FILE",
+    )
+
+
 def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str, str] | None:
-    """The signed digests of a channel's files, when its signature and its index are right; None where nothing
-    has to be signed. own: the channel that this clone builds
+    """The signed digests of a channel's files, when its signature and its index are right and it is not older
+    than it was; None where nothing has to be signed. clone_channel: the channel that this clone builds
     """
     trust = required()
-    if trust is None:
-        return None
-    mine = (
-        clone_channel is not None
-        and folder.resolve() == clone_channel.resolve()
-        and not (folder / manifest.NAME).exists()
-    )
-    if mine and not _on_command_line:
+    if trust is None or lets_through(folder, clone_channel):
         return None
     if not (folder / manifest.NAME).is_file():
-        raise WmlceError(
-            f"the channel {folder} is not signed, and {VARIABLE} (--require-signature) wants a signature",
-            remedy="install from the channel of a signed release",
-        )
+        raise unsigned(str(folder))
     signature.verify(folder / manifest.NAME, trust)
     listed = manifest.read(folder)
     wrong = manifest.differences(folder, listed, concerns=lambda name: not name.endswith(_PACKAGE))
@@ -72,6 +81,7 @@ def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str
             detail=wrong[1:6],
             remedy="get the channel again from where it was published",
         )
+    freshness.accept(freshness.read(folder), str(folder.resolve()), f"the channel {folder}")
     return listed
 
 
@@ -86,7 +96,10 @@ def check_packages(folder: Path, records: Iterable[RepoDataRecord], listed: Mapp
         if digest is None or digest != listed.get(name):
             raise WmlceError(
                 f"{path} is not what was signed: " + ("changed" if digest else "missing"),
-                remedy="get it again from where the channel was published",
+                remedy="get it again from where the channel was published"
+                if digest or name not in listed
+                else "if this is a mirror of some packages, mirror this one too: --packages "
+                f"{record.file_name.rsplit('-', 2)[0]}",
             )
 
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """The text without what would steer a terminal: parts of it come from servers, packages and logs."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable(text: str) -> str:
@@ -38,13 +46,14 @@ class WmlceError(Exception):
         self.recipe = recipe
 
     def __str__(self) -> str:
+        """The lines for a terminal."""
         lines = [self.message]
         lines += [f"    {line}" for line in self.detail]
         if self.log is not None:
             lines.append(f"  log: {self.log}")
         if self.remedy:
             lines.append(f"  remedy: {self.remedy}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def to_json(self) -> dict[str, object]:
         """The same facts for scripts that read `--json`."""

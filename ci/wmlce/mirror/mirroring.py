@@ -3,11 +3,13 @@
 Files come first, each under its name only when its sha256 is right; the index comes last. While it is
 exchanged, one that lists both the old and the new packages stands in, so whoever reads it at any moment, also
 after the command was killed, finds all that an old or a new package needs.
+
+Of a signed channel the signature is checked before anything else, and index and signature are copied as they
+are. Another channel, or some packages of one, can be signed by who mirrors it.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -17,30 +19,37 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
 
+from wmlce import __version__
 from wmlce.channel import conda_forge_overlay, published
+from wmlce.mirror import signed as signed_origin
+from wmlce.mirror.origin import TRIES, Origin, pause_s
+from wmlce.mirror.signed import Signed
 from wmlce.recipes.licenses import PROPRIETARY
 from wmlce.recipes.model import package_name
+from wmlce.release import check, freshness, manifest, signature, trust
+from wmlce.release.freshness import Statement
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, for_others, link_or_copy, remove_tree, scratch_beside, sha256_file
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
-_FILE = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.conda$")
-_DIGEST = re.compile(r"^[0-9a-f]{64}$")
-_ANSWER_LIMIT_S = 60.0
-_TRIES = 4
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,200}\.conda")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 18
 _AT_ONCE = 4
 _INDEX_FORMS = ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json")
+_MADE = re.compile(
+    r"(?:[a-z0-9-]+/){0,2}(?:shards/[^/]+|repodata[^/]*|(?:channel|signed)\.json|SHA256SUMS(?:\.sig)?)"
+)
+"""Files that a mirror makes, beside the packages."""
 Say = Callable[[str], None]
 
 
@@ -70,12 +79,18 @@ class Mirrored:
 
     items: all packages that the mirror has at the end. fetch: those of them that it had not
     restricted: left out, because their licences do not allow passing them on. pruned: removed keys
+    signed: whose signature the mirror has, and whether it was one of trusted keys. absent: packages that the
+    signed index lists and the mirror has not
     """
 
     items: list[Item] = field(default_factory=list)
     fetch: list[Item] = field(default_factory=list)
     restricted: list[Item] = field(default_factory=list)
     pruned: list[str] = field(default_factory=list)
+    key: str | None = None
+    trusted: bool = False
+    statement: Statement | None = None
+    absent: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,72 +99,11 @@ class Mirrored:
             "fetch": {item.key: item.size for item in self.fetch},
             "restricted": {item.key: item.size for item in self.restricted},
             "pruned": self.pruned,
+            "key": self.key,
+            "trusted": self.trusted,
+            "version": self.statement.version if self.statement else None,
+            "absent": self.absent,
         }
-
-
-class Origin:
-    """Where a channel is read: a folder, or an address of a web server."""
-
-    def __init__(self, text: str) -> None:
-        parts = urlsplit(text)
-        self.folder: Path | None = None
-        self._headers: dict[str, str] = {}
-        if parts.scheme in ("http", "https"):
-            if parts.username is not None:
-                word = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-                self._headers["Authorization"] = f"Basic {base64.b64encode(word.encode()).decode()}"
-            host = parts.netloc.rpartition("@")[2]
-            self.title = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
-        elif parts.scheme == "file" or "://" not in text:
-            self.folder = Path(unquote(parts.path) if parts.scheme else text).expanduser().absolute()
-            self.title = str(self.folder)
-            if not self.folder.is_dir():
-                raise WmlceError(f"{self.title} is not a folder", remedy="name the folder of a channel")
-        else:
-            raise WmlceError(
-                f"a channel cannot be mirrored from {parts.scheme}://",
-                remedy="name a folder, or an address that begins with http:// or https://",
-            )
-
-    def open(self, name: str, offset: int = 0) -> tuple[BinaryIO, int]:
-        """A file from `offset` on, and where what is read really begins: 0 if the server has no parts."""
-        if self.folder is not None:
-            stream = (self.folder / name).open("rb")
-            stream.seek(offset)
-            return stream, offset
-        headers = {**self._headers, "Accept-Encoding": "identity"}
-        if offset:
-            headers["Range"] = f"bytes={offset}-"
-        request = Request(f"{self.title}/{quote(name)}", headers=headers)
-        answer = urlopen(request, timeout=_ANSWER_LIMIT_S)  # http or https: see above
-        begins = 0
-        if answer.status == 206:
-            match = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-            begins = int(match[1]) if match else -1
-        return cast("BinaryIO", answer), begins
-
-    def read(self, name: str) -> bytes | None:
-        """A small file; None where there is none."""
-        last: Exception | None = None
-        for attempt in range(_TRIES):
-            try:
-                with closing(self.open(name)[0]) as stream:
-                    return stream.read()
-            except FileNotFoundError:
-                return None
-            except HTTPError as error:
-                if error.code in (404, 410):
-                    return None
-                last = error
-                if error.code < 500 and error.code != 429:
-                    break
-            except (URLError, HTTPException, OSError) as error:
-                last = error
-            time.sleep(0.2 * 2**attempt)
-        raise WmlceError(
-            f"{self.title}/{name} cannot be read: {last}",
-            remedy="check the address, the server and the network, and run the command again",
-        ) from last
 
 
 def mirror(
@@ -162,8 +116,12 @@ def mirror(
     include_restricted: bool = False,
     prune: bool = False,
     dry_run: bool = False,
+    key: Path | None = None,
 ) -> Mirrored:
-    """Make `target` hold the packages of a channel, or those of `packages` with all that they may need."""
+    """Make `target` hold the packages of a channel, or those of `packages` with all that they may need.
+
+    key: to sign the mirror with, which then has an index of its own
+    """
     target = target.expanduser().absolute()
     if target.exists() and not target.is_dir():
         raise WmlceError(f"{target} is not a folder", remedy="name a folder; it is made if it does not exist")
@@ -173,22 +131,76 @@ def mirror(
     if folder is not None and (folder.resolve() == target.resolve() or target.is_relative_to(folder)):
         raise WmlceError(f"{target} is the channel itself", remedy="name another folder for the mirror")
     origin = Origin(source or str(layout.channel))
+    if key is not None and not key.is_file():
+        raise WmlceError(f"there is no key {key}", remedy=f"make one: wmlce release key new {key}")
     with published.reading(layout, folder or target, say):
+        original = _original(layout, origin, say)
+        verbatim = original if key is None else None
+        if verbatim is not None or key is None:
+            _compare_with_target(target, verbatim, origin)
         if dry_run:
-            return _plan(origin, target, packages, include_restricted)
+            return _plan(origin, target, packages, include_restricted, original, verbatim)
         with for_others(), file_lock(target / ".mirror.lock", f"mirroring into {target}", say=say):
-            done = _plan(origin, target, packages, include_restricted)
-            _require_space(target, done.fetch)
-            with disk_errors(f"mirroring into {target}"):
+            with disk_errors(f"mirroring into {target}"), scratch_beside(target / "signed") as scratch:
+                done = _plan(origin, target, packages, include_restricted, original, verbatim)
+                _require_space(target, done.fetch)
+                if verbatim is not None:
+                    signed_origin.fetch(origin, verbatim, target, scratch, say)
                 _fetch_all(origin, target, done.fetch, say)
-                _publish(origin, target, done, say)
+                if verbatim is not None:
+                    _publish_signed(target, done, verbatim, scratch, say)
+                else:
+                    _publish(origin, target, done, say)
                 if prune:
                     done.pruned = _prune(target, {item.key for item in done.items})
+                if key is not None:
+                    _sign(layout, target, done, original, key, say)
             return done
 
 
-def _plan(origin: Origin, target: Path, packages: Sequence[str], include_restricted: bool) -> Mirrored:
-    packages_offered = list(_offered(origin))
+def _original(layout: Layout, origin: Origin, say: Say) -> Signed | None:
+    """The origin's signature, checked: an error where one is wanted and it has none, or an old one."""
+    trusted = trust.required()
+    original = signed_origin.read(origin, trusted)
+    if original is None:
+        mine = origin.folder is not None and trust.lets_through(origin.folder, layout.channel)
+        if trusted is not None and not mine:
+            raise trust.unsigned(origin.title)
+        return None
+    if trusted is not None:
+        freshness.accept(original.statement, origin.title, f"the channel {origin.title}")
+    else:
+        freshness.check(original.statement, f"the channel {origin.title}")
+        say(
+            f"signed by the key {original.key}, which was not compared with trusted keys: "
+            "--require-signature FILE"
+        )
+    return original
+
+
+def _compare_with_target(target: Path, verbatim: Signed | None, origin: Origin) -> None:
+    """An error where the mirror has something newer, or a signature that it would lose."""
+    if not (target / signed_origin.SIGNATURE).is_file():
+        return
+    if verbatim is None:
+        raise WmlceError(
+            f"{target} is a signed mirror, and {origin.title} is not signed",
+            remedy="see that this is the right channel; then sign the mirror yourself (--key FILE), or name "
+            "another folder",
+        )
+    freshness.compare(verbatim.statement, freshness.read(target), f"the channel {origin.title}")
+
+
+def _plan(
+    origin: Origin,
+    target: Path,
+    packages: Sequence[str],
+    include_restricted: bool,
+    original: Signed | None,
+    verbatim: Signed | None,
+) -> Mirrored:
+    packages_offered = list(_offered(origin, original))
+    number = len(packages_offered)
     if packages:
         packages_offered = _needed(packages_offered, packages, origin)
     plan = Mirrored()
@@ -198,32 +210,41 @@ def _plan(origin: Origin, target: Path, packages: Sequence[str], include_restric
         else:
             plan.items.append(item)
     plan.fetch = [item for item in plan.items if not _here(target / item.key, item)]
+    if verbatim is not None:
+        plan.key, plan.trusted, plan.statement = verbatim.key, verbatim.trusted, verbatim.statement
+        plan.absent = number - len(plan.items)
     return plan
 
 
-def _offered(origin: Origin) -> Iterator[Item]:
+def _offered(origin: Origin, original: Signed | None) -> Iterator[Item]:
     """What the channel's index lists, checked: its names become names of files here."""
     any_index = False
     for subdir in platform.SUBDIRS:
-        data = origin.read(f"{subdir}/repodata.json")
+        place = f"{subdir}/repodata.json"
+        data = origin.read(place)
+        if original is not None:
+            data = original.checked(place, data, origin.title)
         if data is None:
             continue
         any_index = True
         try:
             document = json.loads(data)
             entries = dict(document["packages.conda"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise WmlceError(
-                f"{origin.title}/{subdir}/repodata.json is not a channel index: {error}",
+                f"{origin.title}/{subdir}/repodata.json is not a channel index: {str(error)[:200]}",
                 remedy="rebuild the channel's index: wmlce channel index",
             ) from error
         for file, entry in sorted(entries.items()):
             whole = (
-                _FILE.match(file)
+                _FILE.fullmatch(file)
                 and isinstance(entry, dict)
-                and _DIGEST.match(str(entry.get("sha256")))
+                and _DIGEST.fullmatch(str(entry.get("sha256")))
                 and isinstance(entry.get("size"), int)
+                and entry["size"] > 0
                 and isinstance(entry.get("name"), str)
+                and isinstance(entry.get("depends", []), list)
+                and all(isinstance(spec, str) for spec in entry.get("depends", []))
             )
             if not whole:
                 raise WmlceError(
@@ -231,6 +252,8 @@ def _offered(origin: Origin) -> Iterator[Item]:
                     "sha256 as a package of a channel has them",
                     remedy="rebuild the channel's index: wmlce channel index",
                 )
+            if original is not None and original.listed.get(f"{subdir}/{file}") != entry["sha256"]:
+                raise signed_origin.differs(origin.title, f"{subdir}/{file}", "another sha256 in the index")
             yield Item(f"{subdir}/{file}", entry)
     if not any_index:
         raise WmlceError(
@@ -322,9 +345,9 @@ def _fetch(origin: Origin, target: Path, item: Item, stop: threading.Event, say:
     path.parent.mkdir(parents=True, exist_ok=True)
     last: Exception | None = None
     wrong = 0
-    for attempt in range(_TRIES):
+    for attempt in range(TRIES):
         if attempt:
-            stop.wait(0.2 * 2**attempt)
+            stop.wait(pause_s(attempt))
         if stop.is_set():
             return
         try:
@@ -386,6 +409,7 @@ def _receive(origin: Origin, item: Item, part: Path, stop: threading.Event) -> N
         while not stop.is_set() and (block := stream.read(_BLOCK)):
             offset += len(block)
             if offset > item.size:
+                part.unlink()  # the beginning of something else
                 raise HTTPException(f"the file is longer than the {item.size} bytes of the index")
             out.write(block)
 
@@ -400,6 +424,60 @@ def _publish(origin: Origin, target: Path, done: Mirrored, say: Say) -> None:
     _exchange(target, new, say)
     _beside(origin, target, new, say)
     _record(origin, target, new)
+
+
+def _publish_signed(target: Path, done: Mirrored, signed: Signed, scratch: Path, say: Say) -> None:
+    """Put the signed files in their places as they are, by way of an index that lists old and new packages,
+    and take away what an older release left of its own.
+    """
+    new = {item.key: item.entry for item in done.items}
+    old = published.entries(target)
+    both = {**{key: entry for key, entry in old.items() if (target / key).is_file()}, **new}
+    if old and both.keys() not in (old.keys(), new.keys()):
+        _exchange(target, both, say)
+    part = conda_forge_overlay.FOLDER
+    for key in new:
+        if f"{part}/{key}" in signed.listed:
+            link_or_copy(target / key, target / part / key)
+    ranks = {form: number for number, form in enumerate(_INDEX_FORMS, 1)}
+    ranks |= {manifest.NAME: len(ranks) + 1, signed_origin.SIGNATURE: len(ranks) + 2}
+    for name in sorted([*signed.others, *signed.lists], key=lambda name: ranks.get(Path(name).name, 0)):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(scratch / name, target / name)
+    for name in signed_origin.strange(signed, manifest.everything(target)):
+        if _MADE.fullmatch(name):
+            (target / name).unlink()
+    wrong = manifest.differences(target, signed.listed, concerns=lambda name: not name.endswith(".conda"))
+    if wrong:
+        raise WmlceError(
+            f"{target} has files that were not signed, and does not pass as signed: {wrong[0]}",
+            detail=wrong[1:6],
+            remedy="move them elsewhere, and run the command again",
+        )
+
+
+def _sign(layout: Layout, target: Path, done: Mirrored, original: Signed | None, key: Path, say: Say) -> None:
+    """Sign a mirror that has an index of its own, and the part of it for users of conda-forge."""
+    original_statement = original.statement if original is not None else None
+    if original_statement is not None:
+        version, expires = original_statement.version, original_statement.expires
+    else:
+        file = layout.root / "VERSION"
+        version, expires = file.read_text().strip() if file.is_file() else __version__, None
+    done.statement = Statement(str(target), version, datetime.now(UTC), expires)
+    digests = {item.key: item.sha256 for item in done.items}
+    part = target / conda_forge_overlay.FOLDER
+    inner = {name: digest for name, digest in digests.items() if (part / name).is_file()}
+    for folder, content in ((part, inner), (target, digests)):
+        if folder.is_dir():
+            replace(done.statement, name=str(folder)).write(folder / freshness.NAME)
+            signature.signature_of(folder / manifest.NAME).unlink(missing_ok=True)
+            manifest.write(folder, content)
+    say(f"signing with {key}")
+    done.key = signature.sign(check.to_sign(target), key)
+    if (trusted := trust.required()) is not None:
+        signature.verify(target / manifest.NAME, trusted)
+        done.trusted = True
 
 
 def _exchange(target: Path, entries: Mapping[str, Mapping[str, Any]], say: Say) -> None:
@@ -429,8 +507,16 @@ def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], 
     part = target / conda_forge_overlay.FOLDER
     selected: dict[str, Mapping[str, Any]] = {}
     for subdir in platform.SUBDIRS:
-        data = origin.read(f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json")
-        for file in json.loads(data).get("packages.conda", {}) if data else ():
+        place = f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json"
+        data = origin.read(place)
+        try:
+            files = list(json.loads(data)["packages.conda"]) if data is not None else []
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WmlceError(
+                f"{origin.title}/{place} is not a channel index: {str(error)[:200]}",
+                remedy="rebuild the channel's index: wmlce channel index",
+            ) from error
+        for file in files:
             if (key := f"{subdir}/{file}") in new:
                 selected[key] = new[key]
     if selected:
@@ -447,7 +533,7 @@ def _record(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]]) 
     try:
         earlier = dict(json.loads(data).get("earlier", {})) if data else {}
         past = {key: published.Earlier(**value) for key, value in earlier.items() if key in new}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         past = {}
     current = {key: str(entry["sha256"]) for key, entry in new.items() if key not in past}
     published.Published(current, past).write(target)

@@ -1,0 +1,1 @@
+"""Mirrors: copies of a channel in another folder."""
