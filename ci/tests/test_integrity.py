@@ -17,7 +17,7 @@ from small_channel import make_package
 from test_interruption import STEP_S, at_the_gate, gate, wait_for
 from test_verify import findings, verify
 from tree import ROOT
-from wmlce.envs import unpacked
+from wmlce.channel import unpacked
 
 
 def changed(content: bytes) -> bytes:

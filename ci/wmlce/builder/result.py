@@ -34,10 +34,10 @@ def read(work: Path, recipe: Recipe) -> Result:
     Raises:
         WmlceError: It is none: another file in its place, or a package in another one.
     """
-    document = _document(work, recipe)
+    listed, seconds = _document(work, recipe)
     fresh = Path(tempfile.mkdtemp(prefix="packages-", dir=work))
-    packages = []
-    for number, item in enumerate(document["packages"]):
+    packages: list[tuple[Path, str]] = []
+    for number, item in enumerate(listed):
         subdir, name = str(item.get("subdir")), Path(str(item.get("path"))).name
         path = work / "out" / subdir / name
         if subdir not in of_this_machine().subdirs or not _FILE.fullmatch(name):
@@ -50,7 +50,7 @@ def read(work: Path, recipe: Recipe) -> Result:
         target.parent.mkdir()
         path.rename(target)
         packages.append((target, subdir))
-    return Result(packages, document["seconds"])
+    return Result(packages, seconds)
 
 
 def check(recipe: Recipe, subdir: str, file: str, entry: Mapping[str, Any]) -> None:
@@ -62,16 +62,18 @@ def check(recipe: Recipe, subdir: str, file: str, entry: Mapping[str, Any]) -> N
         raise _strange(recipe, f"{file} for {entry.get('subdir')} in the folder of {subdir}")
 
 
-def _document(work: Path, recipe: Recipe) -> dict[str, Any]:
+def _document(work: Path, recipe: Recipe) -> tuple[list[dict[str, Any]], dict[str, float]]:
     try:
         handle = os.open(work / "result.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as stream:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise _strange(recipe, "something that is no file")
             content = stream.read(_LARGEST + 1)
-        document = json.loads(content) if len(content) <= _LARGEST else None
+        if len(content) > _LARGEST:
+            raise _strange(recipe, f"a list of its packages of more than {_LARGEST} bytes")
+        document = json.loads(content)
         seconds = {str(step): float(value) for step, value in document["seconds"].items()}
-        return {"packages": [dict(item) for item in document["packages"]], "seconds": seconds}
+        return [dict(item) for item in document["packages"]], seconds
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _strange(recipe, f"no list of its packages ({error})") from None
 
@@ -83,9 +85,9 @@ def _is(path: Path, kind: Any) -> bool:
         return False
 
 
-def _strange(recipe: Recipe, what: str) -> WmlceError:
+def _strange(recipe: Recipe, description: str) -> WmlceError:
     return WmlceError(
-        f"the build of recipe '{recipe.name}' left {what}"[:400],
+        f"the build of recipe '{recipe.name}' left {description}"[:400],
         remedy="nothing was kept of it; look into the recipe's scripts and sources",
         recipe=recipe.name,
     )

@@ -365,12 +365,12 @@ class Builder:
 
         def work_in(work: Path) -> tuple[list[PackageFile], dict[str, float]]:
             # Links to files of the cache: a build sees them read-only.
-            with self._workspaces.on_disk(f"{recipe.name}-given") as given:
+            with self._workspaces.on_disk(f"{recipe.name}-inputs") as inputs:
                 for folder in ("channel", "sources"):
-                    (given / folder).mkdir()
+                    (inputs / folder).mkdir()
                 if stored is not None:
-                    return self._test_in(work, given, recipe, content, log, stored)
-                return self._build_in(work, given, recipe, content, log)
+                    return self._test_in(work, inputs, recipe, content, log, stored)
+                return self._build_in(work, inputs, recipe, content, log)
 
         log.parent.mkdir(parents=True, exist_ok=True)
         sources = (self.plan.lock.cached(item) for item in self._locked(recipe.name))
@@ -389,12 +389,12 @@ class Builder:
             return work_in(work)
 
     def _test_in(
-        self, work: Path, given: Path, recipe: Recipe, content: str, log: Path, stored: list[PackageFile]
+        self, work: Path, inputs: Path, recipe: Recipe, content: str, log: Path, stored: list[PackageFile]
     ) -> tuple[list[PackageFile], dict[str, float]]:
         with disk_errors(f"preparing the tests of '{recipe.name}'"):
-            write_channel(given / "channel", [*stored, *self._needed(recipe)])
+            write_channel(inputs / "channel", [*stored, *self._needed(recipe)])
             job = self._job(work, test=[package.key for package in stored])
-        self._run(recipe, work, given, job, log)
+        self._run(recipe, work, inputs, job, log)
         self.store.add_tested(recipe.name, content, stored, self.plan.test_hash(recipe.name))
         return stored, result.read(work, recipe).seconds
 
@@ -407,21 +407,21 @@ class Builder:
         return work / "job.json"
 
     def _build_in(
-        self, work: Path, given: Path, recipe: Recipe, content: str, log: Path
+        self, work: Path, inputs: Path, recipe: Recipe, content: str, log: Path
     ) -> tuple[list[PackageFile], dict[str, float]]:
         with disk_errors(f"preparing the build of '{recipe.name}'"):
-            job, source_date = self._prepare(recipe, content, work, given)
+            job, source_date = self._prepare(recipe, content, work, inputs)
         try:
-            self._run(recipe, work, given, job, log)
+            self._run(recipe, work, inputs, job, log)
         except WmlceError as error:
             stand_ins = drift.notes(self.plan.sources(recipe.name).locked)
             error.detail += [f"{line}: the recipe's patches may not fit it" for line in stand_ins]
             raise
         built = []
-        left = result.read(work, recipe)
+        outcome = result.read(work, recipe)
         before = time.monotonic()
         with disk_errors(f"packing '{recipe.name}'"):
-            for path, subdir in left.packages:
+            for path, subdir in outcome.packages:
                 try:
                     entry = finish(path, source_date)
                 except WmlceError as error:
@@ -430,11 +430,11 @@ class Builder:
                     ) from error
                 result.check(recipe, subdir, path.name, entry)
                 built.append(PackageFile(path, subdir, entry))
-        steps = left.seconds
+        steps = outcome.seconds
         steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
         return self.store.add(recipe.name, content, built, self.plan.test_hash(recipe.name)), steps
 
-    def _prepare(self, recipe: Recipe, content: str, work: Path, given: Path) -> tuple[Path, int]:
+    def _prepare(self, recipe: Recipe, content: str, work: Path, inputs: Path) -> tuple[Path, int]:
         """Fill the build's folders; returns the file of the worker's task, and the package's date."""
         root = self.layout.root
         tree = work / "tree"
@@ -448,13 +448,13 @@ class Builder:
         sources = self.plan.sources(recipe.name)
         archives = []
         for item in sources.locked:
-            archives.append(given / "sources" / item.file.name)
+            archives.append(inputs / "sources" / item.file.name)
             link_or_copy(self.plan.lock.checked(item), archives[-1])
         for path in sources.project:
             for file, state in tree_state(root, path).items():
                 self._copy(recipe, file, tree / file.relative_to(root), state)
         packages = self._needed(recipe)
-        write_channel(given / "channel", packages)
+        write_channel(inputs / "channel", packages)
         # not of all: the tests' own may change, and the package is the same
         built_with = self._packages(self.plan.build_requirements(recipe.name))
         source_date = of_package(archives, (int(package.entry.get("timestamp", 0)) for package in built_with))
@@ -512,13 +512,13 @@ class Builder:
         folder.mkdir(parents=True, exist_ok=True)
         return {_CCACHE["CCACHE_DIR"]: folder}
 
-    def _run(self, recipe: Recipe, work: Path, given: Path, job: Path, log: Path) -> None:
+    def _run(self, recipe: Recipe, work: Path, inputs: Path, job: Path, log: Path) -> None:
         inside = sandbox.Sandbox(
             root=self._root,
             writable={_PLACE: work, "/tmp": work / "tmp", **self._compilations(recipe)},
             readable={
-                f"{_PLACE}/channel": given / "channel",
-                f"{_PLACE}/tree/build/sources": given / "sources",
+                f"{_PLACE}/channel": inputs / "channel",
+                f"{_PLACE}/tree/build/sources": inputs / "sources",
                 f"{_TOOLS}/worker.py": _WORKER,
                 f"{_TOOLS}/rattler_build": Path(rattler_build.__file__ or "").parent,
             },

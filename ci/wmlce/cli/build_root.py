@@ -110,8 +110,8 @@ def run_inside(
         if any(working_folder.is_relative_to(path) for path in [*writable, *readable])
         else "/",
     )
-    words = inside.command_line(arguments, new_session=sandbox.can_type_into_terminals())
-    done = subprocess.run(words, env=sandbox.environment(HOME="/tmp"), check=False)
+    command_line = inside.command_line(arguments, new_session=sandbox.can_type_into_terminals())
+    done = subprocess.run(command_line, env=sandbox.environment(HOME="/tmp"), check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 

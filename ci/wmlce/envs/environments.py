@@ -23,8 +23,8 @@ from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
-from wmlce.channel import published
-from wmlce.envs import explicit, refusal, unpacked
+from wmlce.channel import published, unpacked
+from wmlce.envs import explicit, refusal
 from wmlce.envs.clone import check_target
 from wmlce.installer.on_target import forget_links
 from wmlce.release import trust

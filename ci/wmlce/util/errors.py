@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
     """The text without what would steer a terminal: parts of it come from servers, packages and logs."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def printable(text: str) -> str:
-    """The text as it may go to a terminal, which what builds and servers say could else control."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 class WmlceError(Exception):
@@ -37,12 +29,11 @@ class WmlceError(Exception):
         detail: Iterable[str] = (),
         recipe: str | None = None,
     ) -> None:
-        message = printable(message)
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.log = log
-        self.detail = [printable(line.rstrip()) for line in detail]
+        self.detail = [line.rstrip() for line in detail]
         self.recipe = recipe
 
     def __str__(self) -> str:

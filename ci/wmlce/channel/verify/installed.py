@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from wmlce.channel import package_files
+from wmlce.channel.unpacked import sha256_of_all
 from wmlce.channel.verify.check import Check
 from wmlce.channel.verify.index import conda_meta
-from wmlce.envs.unpacked import paths, sha256_of_all
 
 _SHOWN = 5
 
@@ -63,22 +64,22 @@ def _strange(
     if record.get("sha256") is None:
         yield "its record names no sha256"
     site = str(record.get("python_site_packages_path") or "")
-    for item in paths(package):
-        file = str(item["_path"])
+    for item in package_files.entries(package, "comparing what is installed with it"):
+        file = str(item.relative_path)
         places = [file, file.replace("python-scripts/", "bin/", 1)]
         if file.startswith("site-packages/"):
-            places = [name for name in (site and f"{site}/{file[14:]}",) if name] or [
-                name for name in entries if name.endswith(file)
-            ]
+            places = [f"{site}/{file[14:]}"] if site else [name for name in entries if name.endswith(file)]
         entry = next((entries[place] for place in places if place in entries), None)
         if entry is None:
             yield f"{file} is not in its record"
-        elif entry.get("sha256") != item.get("sha256"):
+            continue
+        sha256 = item.sha256.hex() if item.sha256 else None
+        if entry.get("sha256") != sha256:
             yield f"{file} has another sha256 in its record"
         elif (
-            "prefix_placeholder" not in item
-            and item.get("path_type") == "hardlink"
-            and entry.get("sha256_in_prefix") not in (None, item.get("sha256"))
+            item.prefix_placeholder is None
+            and item.path_type.hardlink
+            and entry.get("sha256_in_prefix") not in (None, sha256)
         ):
             yield f"{file} names no place, and its record has it changed"
 

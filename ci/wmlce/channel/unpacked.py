@@ -18,7 +18,7 @@ from wmlce.util.files import remove_tree, sha256_file
 from wmlce.util.host import cpu_count
 
 
-def info_files(package: Path) -> Iterator[tuple[str, bytes]]:
+def _info_files(package: Path) -> Iterator[tuple[str, bytes]]:
     """What a .conda file says of itself: name below info/ and content."""
     with zipfile.ZipFile(package) as archive:
         [name] = [name for name in archive.namelist() if name.startswith("info-")]
@@ -30,14 +30,6 @@ def info_files(package: Path) -> Iterator[tuple[str, bytes]]:
         for member in members:
             if (content := members.extractfile(member)) is not None:
                 yield member.name, content.read()
-
-
-def paths(package: Path) -> list[dict[str, Any]]:
-    """The files of a package, as its info/paths.json lists them."""
-    for name, content in info_files(package):
-        if name == "info/paths.json":
-            return list(json.loads(content)["paths"])
-    return []
 
 
 def sha256_of_all(files: Iterable[Path]) -> dict[Path, str | None]:
@@ -56,12 +48,15 @@ def sha256_of_all(files: Iterable[Path]) -> dict[Path, str | None]:
 
 def difference(unpacked: Path, package: Path) -> str | None:
     """The first file in which an unpacked package differs from its .conda file."""
-    for name, content in info_files(package):
+    listed: list[dict[str, Any]] = []
+    for name, content in _info_files(package):
         path = unpacked / name
         if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
             return name
+        if name == "info/paths.json":
+            listed = json.loads(content)["paths"]
     files = {}
-    for item in paths(package):
+    for item in listed:
         path = unpacked / item["_path"]
         link = item.get("path_type") == "softlink"
         if path.is_symlink() != link or not path.resolve().is_relative_to(unpacked.resolve()):
