@@ -12,6 +12,7 @@ from ddl_validate.suite.bench import hosts_of, ranks_of
 from ddl_validate.suite.checks import environment
 from ddl_validate.suite.checks.environment import Checked
 from ddl_validate.suite.errors import ValidateError
+from ddl_validate.suite.kinds import by_kind, kinds_of
 from ddl_validate.suite.model import Finding, Kind, Status
 
 _GB = 10**9
@@ -68,6 +69,62 @@ def test_the_host_that_differs_is_named(facts: dict[str, Any], told: str) -> Non
     (finding,) = found(host("a"), host("b", **facts), host("c"))
     assert (finding.where, finding.hosts) == ("host b", ("b",))
     assert told in finding.text
+
+
+def many(number: int, letter: str, **facts: Any) -> list[Checked]:
+    return [host(f"{letter}{index}", **facts) for index in range(number)]
+
+
+def test_a_host_with_more_memory_says_nothing_of_the_others() -> None:
+    """One large node among nine others drained all nine."""
+    large = {"memory_bytes": 1024 * _GB, "memory_free_bytes": 1000 * _GB}
+    usual = {"memory_bytes": 256 * _GB, "memory_free_bytes": 250 * _GB}
+    assert found(*many(9, "n", **usual), host("large", **large)) == []
+    (finding,) = found(*many(9, "n", **large), host("small", **usual))
+    assert finding.hosts == ("small",) and "others have 1024.0" in finding.text
+    # a module that is missing
+    less = {"memory_bytes": 224 * _GB, "memory_free_bytes": 220 * _GB}
+    assert [one.hosts for one in found(*many(9, "n", **usual), host("less", **less))] == [("less",)]
+
+
+def test_two_kinds_of_hosts() -> None:
+    """Each is held against its like alone: neither is the other one's fault."""
+    milan = {"cpu": "EPYC 7763", "glibc": "glibc 2.28", "fabrics": ["hfi1_0"], "memory_bytes": 256 * _GB}
+    milan["memory_free_bytes"] = 250 * _GB
+    hosts = [*many(6, "genoa"), *many(5, "milan", **milan)]
+    assert found(*hosts) == []
+    strange = host("milan5", **{**milan, "fabrics": []})
+    (finding,) = found(*hosts, strange)
+    assert finding.hosts == ("milan5",) and "none, not hfi1_0" in finding.text
+    # what a job needs on all of them
+    (finding,) = found(*hosts, host("milan5", **{**milan, "release": "1.9.0"}))
+    assert finding.hosts == ("milan5",) and "another release" in finding.text
+
+
+def test_kinds() -> None:
+    gpus = [{"name": "A100"}] * 4
+    facts = {
+        **{f"a{number}": {"cpu": "EPYC", "memory_bytes": 500 << 30, "gpus": gpus} for number in range(3)},
+        "missing-gpu": {"cpu": "EPYC", "memory_bytes": 512 << 30, "gpus": gpus[:3]},
+        "without": {"cpu": "EPYC", "memory_bytes": 512 << 30},
+        "half": {"cpu": "EPYC", "memory_bytes": 250 << 30, "gpus": gpus},
+        "other": {"cpu": "Xeon", "memory_bytes": 250 << 30, "gpus": gpus},
+        "unknown": {},
+    }
+    kinds = kinds_of(facts)
+    usual = "EPYC, 512 GiB of memory, A100"
+    assert {name for name, kind in kinds.items() if kind == usual} == {
+        "a0",
+        "a1",
+        "a2",
+        "missing-gpu",
+        "half",
+    }
+    assert kinds["without"] == "EPYC, 512 GiB of memory" and kinds["other"] == "Xeon, 256 GiB of memory, A100"
+    assert by_kind(["a0", "other", "a1"], kinds) == [["a0", "a1"], ["other"]]
+    # three of a size are a kind, as are two where no other kind has more
+    assert len(set(kinds_of({**facts, "half2": facts["half"], "half3": facts["half"]}).values())) == 5
+    assert len(set(kinds_of({name: facts[name] for name in ("a0", "half")}).values())) == 2
 
 
 def test_of_two_that_differ_nobody_knows_which_is_right() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def checked(
     folder: Path,
     cores: dict[str, dict[str, Any]],
     memory: dict[str, float],
+    bench: Bench | None = None,
 ) -> CheckResult:
     """The check's result where the probes print this."""
     printed = {
@@ -57,7 +59,27 @@ def checked(
         return "some words of a library\n" + json.dumps(printed[name.removeprefix("probe-")]) + "\n"
 
     monkeypatch.setattr(Bench, "start", start)
-    return check_hosts.check(bench_of(folder, list(cores)), [])
+    return check_hosts.check(bench or bench_of(folder, list(cores)), [])
+
+
+def test_kinds_are_compared_among_themselves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The slower kind is not slow; a slow host of it is."""
+    rates = {**{f"n{number}": 5e9 for number in range(4)}, **{f"o{number}": 3e9 for number in range(3)}}
+    facts = {name: {"cpu": "new" if name[0] == "n" else "old"} for name in rates}
+    bench = bench_of(tmp_path, list(rates))
+    bench = replace(bench, hosts=tuple(replace(host, facts=facts[host.name]) for host in bench.hosts))
+    cores = {name: {"rates": [rate, rate]} for name, rate in rates.items()}
+    memory = {name: 2 * rate for name, rate in rates.items()}
+    assert checked(monkeypatch, tmp_path, cores, memory, bench).findings == []
+    cores["o1"]["rates"] = [1.5e9, 1.5e9]
+    (finding,) = checked(monkeypatch, tmp_path, cores, memory, bench).findings
+    assert finding.hosts == ("o1",) and "(50%)" in finding.text
+
+
+def test_of_two_hosts_none_is_drained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cores: dict[str, dict[str, Any]] = {"a": {}, "b": {"rates": [1e9, 1e9]}}
+    (finding,) = checked(monkeypatch, tmp_path, cores, {"a": 10e9, "b": 10e9}).findings
+    assert (finding.where, finding.hosts) == ("host b", ())
 
 
 HEALTHY = {"a": 10e9, "b": 10.5e9, "c": 9.5e9, "d": 10e9}

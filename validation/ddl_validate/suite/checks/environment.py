@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import statistics
 import subprocess
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ValidateError
+from ..kinds import FEWEST, by_kind, kinds_of
 from ..model import CheckResult, Finding, Kind, Status
 
 TITLE = "hosts, software and settings, the same everywhere"
@@ -23,16 +25,18 @@ _LARGEST_SKEW = 2.0  # seconds between clocks: beyond it Kerberos, make and logs
 _LEAST_MEMORY = 0.95  # of the others': less is a module that is gone or disabled
 _FREE_MEMORY = 0.2  # of a host's memory that must be free for a training
 
-# what must be the same: key of ddlrun's facts, and its words
+# What must be the same on all hosts of a job: key of ddlrun's facts, and its words.
 _SAME = {
     "machine": "architecture",
-    "cpu": "processor",
-    "glibc": "C library",
     "python": "Python",
     "release": "release of the environment",
     "ddl": "DDL",
     "loaded_mpi": "MPI",
     "loaded_ddl": "loaded DDL",
+}
+# On all hosts of one kind.
+_SAME_OF_KIND = {
+    "glibc": "C library",
     "fabrics": "network fabrics",
     "quota": "limit of processor time",
 }
@@ -111,51 +115,31 @@ def check(hosts: Sequence[Checked], command: str) -> CheckResult:
     ]
     usable = [host for host in hosts if host.state == "ok"]
     findings += differences(usable)
+    kinds = kinds_of({host.name: host.facts for host in usable})
     return CheckResult(
         "environment",
         TITLE,
         Status.FAILED if findings else Status.PASSED,
         time.monotonic() - start,
         findings=findings,
-        facts={"hosts": {host.name: dict(host.facts) for host in usable}},
+        facts={"hosts": {host.name: dict(host.facts) for host in usable}, "kinds": kinds},
         commands=[command],
     )
 
 
 def differences(hosts: Sequence[Checked]) -> list[Finding]:
-    """Hosts that differ from most of the others. With two hosts that differ, both are named: nobody knows
-    which of them is right.
+    """Hosts that differ from most of the others, in some things from those of their kind. With two hosts that
+    differ, both are named: nobody knows which of them is right.
     """
-    findings = []
-    for key, noun in _SAME.items():
-        values = {host.name: _text(host.facts.get(key)) for host in hosts}
-        counts = Counter(values.values())
-        if len(counts) < 2:
-            continue
-        usual, number = counts.most_common(1)[0]
-        if number * 2 <= len(hosts):
-            listed = "; ".join(f"{name}: {value}" for name, value in values.items())
-            findings.append(
-                Finding(
-                    Kind.ENVIRONMENT,
-                    "cluster",
-                    f"the hosts do not have the same {noun}, and no value is that of most: {listed}",
-                    "give the job hosts of one kind",
-                )
-            )
-            continue
+    named = {host.name: host for host in hosts}
+    kinds = kinds_of({name: host.facts for name, host in named.items()})
+    groups = [[named[name] for name in group] for group in by_kind(named, kinds)]
+    findings = [finding for key, noun in _SAME.items() for finding in _different(hosts, key, noun)]
+    for group in groups:
         findings += [
-            Finding(
-                Kind.ENVIRONMENT,
-                f"host {name}",
-                f"{name} has another {noun} than the others: {value}, not {usual}",
-                "install or configure it as the others",
-                (name,),
-            )
-            for name, value in values.items()
-            if value != usual
+            finding for key, noun in _SAME_OF_KIND.items() for finding in _different(group, key, noun)
         ]
-    findings += _less_memory(hosts)
+        findings += _less_memory(group)
     for host in hosts:
         total, free = host.facts.get("memory_bytes"), host.facts.get("memory_free_bytes")
         if total and free is not None and free < _FREE_MEMORY * total:
@@ -182,19 +166,50 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
     return findings
 
 
-def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:
-    sizes = {host.name: int(host.facts.get("memory_bytes") or 0) for host in hosts}
-    most = max(sizes.values(), default=0)
+def _different(hosts: Sequence[Checked], key: str, noun: str) -> list[Finding]:
+    """Hosts of which a fact is another one than that of most."""
+    values = {host.name: _text(host.facts.get(key)) for host in hosts}
+    counts = Counter(values.values())
+    if len(counts) < 2:
+        return []
+    usual, number = counts.most_common(1)[0]
+    if number * 2 <= len(hosts):
+        listed = "; ".join(f"{name}: {value}" for name, value in values.items())
+        return [
+            Finding(
+                Kind.ENVIRONMENT,
+                "cluster",
+                f"the hosts do not have the same {noun}, and no value is that of most: {listed}",
+                "give the job hosts of one kind",
+            )
+        ]
     return [
         Finding(
             Kind.ENVIRONMENT,
             f"host {name}",
-            f"{name} has {size / 1e9:.1f} GB of memory; others have {most / 1e9:.1f}",
+            f"{name} has another {noun} than the others: {value}, not {usual}",
+            "install or configure it as the others",
+            (name,) if len(hosts) >= FEWEST else (),
+        )
+        for name, value in values.items()
+        if value != usual
+    ]
+
+
+def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:
+    """Hosts that have less memory than most of their kind; one that has more says nothing of the others."""
+    sizes = {host.name: int(host.facts.get("memory_bytes") or 0) for host in hosts}
+    usual = statistics.median_high(sizes.values()) if sizes else 0
+    return [
+        Finding(
+            Kind.ENVIRONMENT,
+            f"host {name}",
+            f"{name} has {size / 1e9:.1f} GB of memory; others have {usual / 1e9:.1f}",
             "look for a memory module that is missing or disabled",
-            (name,),
+            (name,) if len(hosts) >= FEWEST else (),
         )
         for name, size in sizes.items()
-        if size < _LEAST_MEMORY * most
+        if size < _LEAST_MEMORY * usual
     ]
 
 

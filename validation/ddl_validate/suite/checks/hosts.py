@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...allreduce.sizes import show_rate
-from ..attribution import expected_of_peers, shortfalls
+from ..attribution import Shortfall, expected_of_peers, shortfalls
 from ..bench import Bench
+from ..kinds import kinds_of
 from ..model import LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
 from .probing import probe
 
@@ -31,20 +32,21 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     compute = {name: float(sum(report["rates"])) for name, report in by_host.items()}
     slowest = {name: float(min(report["rates"])) for name, report in by_host.items()}
     commands = result.commands
+    kinds = kinds_of({host.name: host.facts for host in bench.hosts})
     result.figures = [
-        *_figures("host.compute", _in_gops(compute), "Gop/s", bench.tolerance, commands[0]),
-        *_figures("host.core", _in_gops(slowest), "Gop/s", bench.tolerance, commands[0]),
-        *_figures("host.memory", copies, "B/s", bench.tolerance, commands[1]),
+        *_figures("host.compute", _in_gops(compute), "Gop/s", bench.tolerance, commands[0], kinds),
+        *_figures("host.core", _in_gops(slowest), "Gop/s", bench.tolerance, commands[0], kinds),
+        *_figures("host.memory", copies, "B/s", bench.tolerance, commands[1], kinds),
         *(
             Figure("host.jitter", f"host {name}", report["late"], "1", LOWER, command=commands[0])
             for name, report in by_host.items()
         ),
     ]
-    slow = _slow_hosts(compute, slowest, by_host, bench.tolerance, ranks)
-    named = {host for finding in slow for host in finding.hosts}
-    poor = [finding for finding in _slow_memory(copies, bench.tolerance) if finding.hosts[0] not in named]
-    effects = [finding.text for finding in _slow_memory(copies, bench.tolerance) if finding.hosts[0] in named]
-    result.findings = slow + poor
+    slow = _slow_hosts(compute, slowest, by_host, bench.tolerance, ranks, kinds)
+    named = {finding.where for finding in slow}
+    memory_findings = [_slow_memory(shortfall) for shortfall in shortfalls(copies, bench.tolerance, kinds)]
+    effects = [finding.text for finding in memory_findings if finding.where in named]
+    result.findings = slow + [finding for finding in memory_findings if finding.where not in named]
     result.facts = {
         "cores": ranks,
         "hosts": {name: {**report, "memory": copies[name]} for name, report in by_host.items()},
@@ -61,9 +63,14 @@ def _in_gops(rates: Mapping[str, float]) -> dict[str, float]:
 
 
 def _figures(
-    name: str, values: Mapping[str, float], unit: str, tolerance: float, command: str
+    name: str,
+    values: Mapping[str, float],
+    unit: str,
+    tolerance: float,
+    command: str,
+    kinds: Mapping[str, str],
 ) -> list[Figure]:
-    expected = expected_of_peers(values)
+    expected = expected_of_peers(values, kinds)
     return [
         Figure(
             name,
@@ -83,9 +90,10 @@ def _slow_hosts(
     reports: Mapping[str, Mapping[str, Any]],
     tolerance: float,
     ranks: int,
+    kinds: Mapping[str, str],
 ) -> list[Finding]:
-    as_a_whole = {shortfall.host: shortfall for shortfall in shortfalls(compute, tolerance)}
-    by_a_core = {shortfall.host: shortfall for shortfall in shortfalls(slowest, tolerance)}
+    as_a_whole = {shortfall.host: shortfall for shortfall in shortfalls(compute, tolerance, kinds)}
+    by_a_core = {shortfall.host: shortfall for shortfall in shortfalls(slowest, tolerance, kinds)}
     findings = []
     for host in compute:
         whole, core = as_a_whole.get(host), by_a_core.get(host)
@@ -99,7 +107,9 @@ def _slow_hosts(
             f"{host}: {subject} {shortfall.value / 1e9:.3g} Gop/s, the median of the other hosts is "
             f"{shortfall.expected / 1e9:.3g} Gop/s ({shortfall.share:.0%})"
         )
-        findings.append(Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, (host,)))
+        findings.append(
+            Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, shortfall.hosts)
+        )
     return findings
 
 
@@ -129,16 +139,13 @@ def _reasons(report: Mapping[str, Any]) -> tuple[Sequence[str], str]:
     return reasons, (remedies or ["look for other programs on it, its governor, power limits and cooling"])[0]
 
 
-def _slow_memory(copies: Mapping[str, float], tolerance: float) -> list[Finding]:
-    return [
-        Finding(
-            Kind.SLOW_MEMORY,
-            f"host {slow.host}",
-            f"{slow.host} copies {show_rate(slow.value)} in its memory, the median of the other hosts is "
-            f"{show_rate(slow.expected)} ({slow.share:.0%})",
-            "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
-            "and for programs that use its memory",
-            (slow.host,),
-        )
-        for slow in shortfalls(copies, tolerance)
-    ]
+def _slow_memory(slow: Shortfall) -> Finding:
+    return Finding(
+        Kind.SLOW_MEMORY,
+        f"host {slow.host}",
+        f"{slow.host} copies {show_rate(slow.value)} in its memory, the median of the other hosts is "
+        f"{show_rate(slow.expected)} ({slow.share:.0%})",
+        "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
+        "and for programs that use its memory",
+        slow.hosts,
+    )

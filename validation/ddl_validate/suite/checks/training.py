@@ -19,6 +19,7 @@ from ...common.environment import missing_modules
 from ...common.models import program_words
 from ...common.running import RunFailed
 from ..bench import Bench, Host
+from ..kinds import by_kind, kinds_of
 from ..levels import scales
 from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
 from ..predict import description, links_before, planned, share_a_machine
@@ -181,17 +182,30 @@ def _figures(way: str, hosts: Sequence[Host], run: Trained, judge: Judge, result
 
 
 def _own_speeds(hosts: Sequence[Host], run: Trained, command: str, judge: Judge) -> list[Figure]:
-    """Speed of each host without exchange, compared with the median of all."""
+    """Speed of each host without exchange, compared with the median of the others of its kind."""
     if len(hosts) < 2 or len(run.each) % len(hosts):
         return []
     each = len(run.each) // len(hosts)
     speeds = [sum(run.each[number * each : (number + 1) * each]) for number in range(len(hosts))]
-    source = "peers" if len(hosts) >= _FEWEST_PEERS and not judge.shared else "ideal"
-    usual = Expectation(statistics.median(speeds), source, judge.tolerance)
-    return [
-        Figure("host.training", f"host {host.name}", value, "images/s", expected=usual, command=command)
-        for host, value in zip(hosts, speeds, strict=True)
-    ]
+    by_host = {host.name: speed for host, speed in zip(hosts, speeds, strict=True)}
+    kinds = kinds_of({host.name: host.facts for host in hosts})
+    figures = []
+    for group in by_kind(by_host, kinds):
+        source = "peers" if len(group) >= _FEWEST_PEERS and not judge.shared else "ideal"
+        for name in group:
+            others = [by_host[other] for other in group if other != name]
+            usual = Expectation(statistics.median_high(others), source, judge.tolerance) if others else None
+            figures.append(
+                Figure(
+                    "host.training",
+                    f"host {name}",
+                    by_host[name],
+                    "images/s",
+                    expected=usual,
+                    command=command,
+                )
+            )
+    return figures
 
 
 class Judge:
