@@ -360,7 +360,7 @@ class _Command:
             return
         history.record(document, self.options.history)
         if self.options.save_baseline is not None:
-            good = history.good_before(document, before)
+            good = history.good_on_like_hosts(document, before)
             if document.verdict == "passed":
                 good = [*good, document]
             text = json.dumps(history.baseline(good), indent=1) + "\n"

@@ -23,6 +23,7 @@ class Document:
     level:    smoke, daily or burn-in
     hosts:    names, in the order of the ranks; ranks: of each host
     racks:    number of each host's rack, where the site's topology says so
+    kinds:    of each host: its processor, size of memory and GPUs
     software: package and version, as on the first host
     machine:  processor, cores, memory … of the first host
     command:  what was typed
@@ -32,6 +33,7 @@ class Document:
     hosts: list[str]
     ranks: list[int]
     racks: list[int] | None = None
+    kinds: list[str] = field(default_factory=list)
     site: str = ""
     command: str = ""
     started: str = ""

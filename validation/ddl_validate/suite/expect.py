@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from .errors import ValidateError
 from .history import Regression
-from .model import HIGHER, CheckResult, Expectation, Figure, Finding, Key, Kind, Status, key_of
+from .model import HIGHER, CheckResult, Expectation, Figure, Finding, Key, Kind, Status, hosts_in, key_of
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
@@ -24,7 +23,6 @@ _KINDS = (
 _CAUSES = (Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER)
 _JUDGED = {"prediction": "the measured links let one expect", "baseline": "the baseline says"}
 _JUDGED |= {"reference": "the reference says"}
-_HOSTS = re.compile(r"hosts? (\S+)(?: and (\S+))?")
 
 
 @dataclass(frozen=True)
@@ -139,12 +137,6 @@ def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, tex
 def _words(figure: Figure) -> str:
     more = "" if figure.better == HIGHER else " (less is better)"
     return f"{figure.name} of {figure.where} is {figure.value:.4g} {figure.unit}{more}"
-
-
-def hosts_in(where: str) -> tuple[str, ...]:
-    """The hosts that a figure's place names: one, the two of a path, or none."""
-    match = _HOSTS.fullmatch(where)
-    return tuple(filter(None, match.groups())) if match else ()
 
 
 def leave_out_effects(results: Iterable[CheckResult]) -> None:

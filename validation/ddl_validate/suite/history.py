@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
 import os
 import re
 import statistics
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .document import Document, now, read
 from .errors import ValidateError
-from .model import HIGHER, Figure, Key
+from .model import HIGHER, LOWER, NOISE, Figure, Key, hosts_in
 
 LAST = 10
-LEAST = 3  # runs before a figure is judged: fewer have no scatter
+LEAST = 5  # runs before a figure is judged: fewer say little of its scatter
+LONG = 20  # runs of a slow decline
+_YEAR = datetime.timedelta(days=365)
 TOLERANCE = 0.1
 _SIGMAS = 3.0
 _TO_SIGMA = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
@@ -35,7 +39,8 @@ class History:
 @dataclass(frozen=True)
 class Regression:
     """A figure that has become worse. median, scatter: of the `runs` good runs before it; ratio: this run's
-    value over the median, below 1 where it is worse.
+    value over the median, below 1 where it is worse. since: where it has declined slowly, the time of the
+    first of these runs; median is then what it began with.
     """
 
     figure: Figure
@@ -43,9 +48,16 @@ class Regression:
     scatter: float
     ratio: float
     runs: int
+    since: str = ""
 
     @property
     def text(self) -> str:
+        if self.since:
+            return (
+                f"{self.figure.name} of {self.figure.where} has become worse from run to run: it is "
+                f"{self.figure.value:.4g} {self.figure.unit}, {self.ratio:.0%} of the {self.median:.4g} with "
+                f"which {self.runs} good runs began on {self.since.partition('T')[0]}"
+            )
         return (
             f"{self.figure.name} of {self.figure.where} is {self.figure.value:.4g} {self.figure.unit}: "
             f"{self.ratio:.0%} of {self.median:.4g}, the median of the last {self.runs} good runs"
@@ -95,43 +107,111 @@ def load(folder: Path) -> History:
     return history
 
 
-def good_before(document: Document, history: History, last: int = LAST) -> list[Document]:
-    """The last runs before this one that found nothing, on as many hosts, at the same site."""
-    passed = [
+def good_before(document: Document, history: History) -> list[Document]:
+    """The runs before this one that found nothing: of the same level, release and site."""
+    return [
         run
         for run in history.documents
         if run.verdict == "passed"
-        and run.site == document.site
-        and len(run.hosts) == len(document.hosts)
+        and (run.site, run.level, run.release) == (document.site, document.level, document.release)
         and run.started < document.started
     ]
-    return passed[-last:] if last > 0 else []
+
+
+def on_like_hosts(document: Document, run: Document) -> bool:
+    """Whether figures of several hosts can be compared: as many of each kind, or the very same hosts."""
+    if document.kinds and run.kinds:
+        return sorted(document.kinds) == sorted(run.kinds)
+    return sorted(document.hosts) == sorted(run.hosts)
+
+
+def good_on_like_hosts(document: Document, history: History, last: int = LAST) -> list[Document]:
+    """Those of `good_before` whose figures can all be compared, the last ones."""
+    return [run for run in good_before(document, history) if on_like_hosts(document, run)][-last:]
 
 
 def compare(
     document: Document, history: History, last: int = LAST, tolerance: float = TOLERANCE
 ) -> list[Regression]:
-    """Figures that are worse than the median of the last good runs, by more than the tolerance and by more
-    than those runs scatter. The worst comes first.
+    """Figures that are worse than before, the worst first.
+
+    Worse than the median of the last good runs by more than the tolerance and by more than those runs
+    scatter; or declining over the runs of a year. A host's own figures, and those of a path, are compared
+    with all runs that have the host; those of several hosts with runs on like hosts.
     """
-    before = [figures_of(run) for run in good_before(document, history, last)]
+    runs = [(run, figures_of(run), on_like_hosts(document, run)) for run in good_before(document, history)]
     regressions = []
     for key, figure in figures_of(document).items():
-        values = [
-            figures[key].value for figures in before if key in figures and figures[key].unit == figure.unit
+        before = [
+            (run.started, figures[key].value)
+            for run, figures, alike in runs
+            if key in figures and figures[key].unit == figure.unit and (alike or hosts_in(figure.where))
         ]
-        if len(values) < LEAST:
+        if len(before) < LEAST:
             continue
-        median = statistics.median(values)
-        if median <= 0:
-            continue
-        scatter = scatter_of(values)
         allowed = figure.expected.tolerance if figure.expected else tolerance
-        worse = median - figure.value if figure.better == HIGHER else figure.value - median
-        if worse > max(allowed * median, _SIGMAS * scatter):
-            ratio = figure.value / median if figure.better == HIGHER else median / figure.value
-            regressions.append(Regression(figure, median, scatter, ratio, len(values)))
+        regression = _worse(figure, [value for _, value in before[-last:]], allowed)
+        regression = regression or _declining(figure, before, allowed)
+        if regression is not None:
+            regressions.append(regression)
     return sorted(regressions, key=lambda regression: regression.ratio)
+
+
+def _worse(figure: Figure, values: Sequence[float], allowed: float) -> Regression | None:
+    """By the last runs."""
+    median, scatter = statistics.median(values), scatter_of(values)
+    return _regression(figure, median, scatter, len(values), max(allowed * median, _SIGMAS * scatter))
+
+
+def _declining(figure: Figure, before: Sequence[tuple[str, float]], allowed: float) -> Regression | None:
+    """By the line through the runs of a year: the last ones alone have all of a slow decline in them."""
+    if len(before) < LONG:
+        return None
+    newest = _time(before[-1][0])
+    recent = [(started, value) for started, value in before if newest - _time(started) <= _YEAR]
+    if len(recent) < LONG:
+        return None
+    days = [(_time(started) - _time(recent[0][0])).total_seconds() / 86400 for started, _ in recent]
+    values = [value for _, value in recent]
+    line = linear_regression(days, values)
+    scatter = scatter_of([value - line(day) for day, value in zip(days, values, strict=True)])
+    least = max(allowed * line(0.0), _SIGMAS * scatter)
+    change = line(days[-1]) - line(0.0)
+    if (change if figure.better == LOWER else -change) <= least:
+        return None
+    found = _regression(figure, line(0.0), scatter, len(recent), least)
+    return found and dataclasses.replace(found, since=recent[0][0])
+
+
+def _regression(figure: Figure, usual: float, scatter: float, runs: int, least: float) -> Regression | None:
+    """Where the figure is worse than usual by more than `least`, and than its noise."""
+    if usual <= 0:
+        return None
+    worse = usual - figure.value if figure.better == HIGHER else figure.value - usual
+    if worse <= max(least, NOISE.get(figure.name, 0.0)):
+        return None
+    ratio = figure.value / usual if figure.better == HIGHER else usual / figure.value
+    return Regression(figure, usual, scatter, ratio, runs)
+
+
+def linear_regression(xs: Sequence[float], ys: Sequence[float]) -> Callable[[float], float]:
+    """The line with the median of the slopes between all points: Theil-Sen estimator, Sen 1968, JASA 63."""
+    slopes = [
+        (ys[b] - ys[a]) / (xs[b] - xs[a])
+        for a in range(len(xs))
+        for b in range(a + 1, len(xs))
+        if xs[b] != xs[a]
+    ]
+    slope = statistics.median(slopes) if slopes else 0.0
+    offset = statistics.median(y - slope * x for x, y in zip(xs, ys, strict=True))
+    return lambda x: offset + slope * x
+
+
+def _time(text: str) -> datetime.datetime:
+    try:
+        return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
 def scatter_of(values: Sequence[float]) -> float:

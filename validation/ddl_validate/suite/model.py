@@ -6,6 +6,7 @@ Pure data, written as JSON by `document.py`. Rates are in bytes a second, times 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -54,12 +55,23 @@ class Expectation:
     tolerance: float
 
 
+_HOSTS = re.compile(r"hosts? (\S+)(?: and (\S+))?")
+
+#: Differences of such figures up to this, in their unit, are noise of the measurement, and are never judged.
+NOISE = {"host.jitter": 0.02, "link.latency": 5e-6}
+
 Key = tuple[str, str, tuple[tuple[str, int], ...]]
 
 
 def key_of(name: str, where: str, scale: Mapping[str, int]) -> Key:
     """What makes figures of two runs the same figure."""
     return name, where, tuple(sorted(scale.items()))
+
+
+def hosts_in(where: str) -> tuple[str, ...]:
+    """The hosts that a figure's place names: one, the two of a path, or none."""
+    match = _HOSTS.fullmatch(where)
+    return tuple(filter(None, match.groups())) if match else ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,8 @@ class Figure:
     def low(self) -> bool:
         """Is it worse than expected by more than the tolerance?"""
         if self.expected is None or self.expected.source == "ideal":
+            return False
+        if abs(self.value - self.expected.value) <= NOISE.get(self.name, 0.0):
             return False
         if self.value <= 0:
             return self.better == HIGHER

@@ -18,6 +18,7 @@ from .checks.environment import Checked
 from .document import PENDING, Document, now
 from .errors import ValidateError
 from .expect import Reference
+from .kinds import kinds_of
 from .levels import Level
 from .model import CheckResult, Finding, Key, Kind, Status
 from .registry import ENVIRONMENT, Check
@@ -218,6 +219,7 @@ def _document(plan: Plan, usable: Sequence[Checked]) -> Document:
         level=plan.level.name,
         hosts=[host.name for host in usable],
         ranks=[],
+        kinds=list(kinds_of({host.name: host.facts for host in usable}).values()),
         site=plan.site,
         command=plan.command,
         started=now(),

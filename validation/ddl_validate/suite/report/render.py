@@ -12,7 +12,7 @@ from markupsafe import Markup
 from ...common.page import Table
 from ...common.page import render as render_page
 from ..document import Document
-from ..history import LAST, History, compare, good_before
+from ..history import LAST, History, compare, good_on_like_hosts
 from ..model import CheckResult, Figure, Finding, Kind, Status
 from . import network, published, runs, training
 from .topology import Topology, draw
@@ -72,7 +72,7 @@ def render(document: Document, history: History) -> str:
         pairs=network.pairs(document),
         history=history,
         regressions=regressions,
-        compared=len(good_before(document, history)),
+        compared=len(good_on_like_hosts(document, history)),
         last=LAST,
         over_runs=runs.pictures(document, history, regressions),
         records=list(flight_records(document)),
