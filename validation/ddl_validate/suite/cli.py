@@ -409,8 +409,7 @@ class _Command:
 
 
 def drain_reasons(document: Document) -> list[tuple[str, str]]:
-    """For each host to drain the most severe finding about it, on a line; this machine by its name."""
-    names = {"localhost": str(document.machine.get("name") or "localhost")}
+    """For each host to drain the most severe finding about it, on a line."""
     reasons: dict[str, str] = {}
     severity = list(Kind)
     for finding in sorted(document.findings, key=lambda candidate: severity.index(candidate.kind)):
@@ -418,5 +417,5 @@ def drain_reasons(document: Document) -> list[tuple[str, str]]:
             text = " ".join(f"wmlce: {finding.kind}: {finding.text}".split())
             if len(text) > _LONGEST_REASON:
                 text = text[: _LONGEST_REASON - 1] + "…"
-            reasons.setdefault(names.get(host, host), text)
+            reasons.setdefault(host, text)
     return list(reasons.items())

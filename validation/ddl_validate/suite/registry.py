@@ -15,6 +15,11 @@ from .model import CheckResult
 ENVIRONMENT = "environment"
 """The one check that is made before there is a bench: on hosts that ddlrun may not be able to use."""
 
+#: Those that need a host for themselves.
+MEASURING = frozenset(
+    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "module", "image"]
+)
+
 # a module of checks/ each
 ORDER = (
     ENVIRONMENT,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common.running import RunFailed
-from . import expect
-from .bench import Bench, hosts_of, ranks_of
+from . import expect, occupied
+from .bench import LOCALHOST, Bench, hosts_of, ranks_of
 from .checks import environment
 from .checks.environment import Checked
 from .document import PENDING, Document, now
@@ -21,7 +21,7 @@ from .expect import Reference
 from .kinds import kinds_of
 from .levels import Level
 from .model import CheckResult, Finding, Key, Kind, Status
-from .registry import ENVIRONMENT, Check
+from .registry import ENVIRONMENT, MEASURING, Check
 from .rounds import merged, number_of
 
 
@@ -70,6 +70,7 @@ class Run:
         self.plan, self._keep, self._report, self._say = plan, keep, report, say
         self.document: Document | None = None
         self._seconds = 0.0
+        self._jobs: list[str] = []
         self._began = time.monotonic()
 
     def go(self, earlier: Document | None = None) -> Document:
@@ -77,7 +78,9 @@ class Run:
         nothing can be made.
         """
         plan = self.plan
-        checked = self._ask()
+        checked, here = _under_own_name(self._ask())
+        # a health check runs on hosts with jobs, too
+        self._jobs = occupied.jobs() if here != LOCALHOST else []
         usable = [host for host in checked if host.state == "ok"]
         failed = [host for host in checked if host.state != "ok"]
         document = _document(plan, usable)
@@ -88,7 +91,7 @@ class Run:
         self.document = document
         if ENVIRONMENT in plan.checks:
             command = shlex.join([str(plan.prefix / "bin/ddlrun"), *plan.where, *plan.options, "-check"])
-            result = environment.check(checked, command)
+            result = environment.check(checked, command, occupied=bool(self._jobs))
             result.seconds = time.monotonic() - self._began
             self._take(result, again=False)
         elif failed:
@@ -110,6 +113,7 @@ class Run:
                     tolerance=plan.tolerance,
                     folder=plan.folder,
                     say=self._say,
+                    here=here,
                 )
             )
         return self._now()
@@ -142,6 +146,13 @@ class Run:
     def _one(self, name: str, bench: Bench) -> CheckResult:
         """A check that breaks off is a finding; the others go on."""
         start = time.monotonic()
+        if self._jobs and name in MEASURING:
+            return CheckResult(
+                name,
+                self.plan.checks[name].title,
+                Status.SKIPPED,
+                reason=f"job {', '.join(self._jobs)} runs here: what is measured beside it says nothing",
+            )
         try:
             result = self.plan.checks[name].run(bench, self._results())
         except Exception as error:
@@ -211,6 +222,17 @@ class Run:
         document.results = [*first, *finished.values(), *(coming if document.hosts else [])]
         document.software = _software(document, self._results())
         return document
+
+
+def _under_own_name(checked: Sequence[Checked]) -> tuple[Sequence[Checked], str]:
+    """The hosts, this machine alone by its name: so figures of a job and of a health check are of one host.
+
+    Returns: The hosts, and the name by which this machine is to be started on without logging in.
+    """
+    if [host.name for host in checked] != [LOCALHOST]:
+        return checked, LOCALHOST
+    name = str(checked[0].facts.get("name") or LOCALHOST).partition(".")[0]
+    return [replace(checked[0], name=name)], name
 
 
 def _document(plan: Plan, usable: Sequence[Checked]) -> Document:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from program_runner import Environment
 
+from ddl_validate.suite import occupied
 from ddl_validate.suite.bench import hosts_of, ranks_of
 from ddl_validate.suite.checks import environment
 from ddl_validate.suite.checks.environment import Checked
@@ -69,6 +70,28 @@ def test_the_host_that_differs_is_named(facts: dict[str, Any], told: str) -> Non
     (finding,) = found(host("a"), host("b", **facts), host("c"))
     assert (finding.where, finding.hosts) == ("host b", ("b",))
     assert told in finding.text
+
+
+def test_memory_that_a_job_uses_is_no_fault() -> None:
+    busy = host("a", memory_free_bytes=6 * _GB)
+    assert [finding.hosts for finding in environment.check([busy], "").findings] == [("a",)]
+    assert environment.check([busy], "", occupied=True).findings == []
+
+
+def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        b"slurmstepd: [1234.batch]",
+        b"slurmstepd: [1234.0]",
+        b"slurmstepd: [99.extern]",
+        b"bash\0slurmstepd: [5.",
+    ]
+    for number, line in enumerate(lines):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "cmdline").write_bytes(line)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert occupied.jobs(tmp_path) == ["99", "1234"]
+    monkeypatch.setenv("SLURM_JOB_ID", "99")
+    assert occupied.jobs(tmp_path) == ["1234"]
 
 
 def many(number: int, letter: str, **facts: Any) -> list[Checked]:

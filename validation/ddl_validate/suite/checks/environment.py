@@ -99,8 +99,8 @@ def _answer(command: Sequence[str]) -> tuple[str, str]:
         raise
 
 
-def check(hosts: Sequence[Checked], command: str) -> CheckResult:
-    """The findings about hosts that were asked."""
+def check(hosts: Sequence[Checked], command: str, occupied: bool = False) -> CheckResult:
+    """The findings about hosts that were asked. occupied: jobs run there, which may use the memory"""
     start = time.monotonic()
     findings = [
         Finding(
@@ -114,7 +114,7 @@ def check(hosts: Sequence[Checked], command: str) -> CheckResult:
         if host.state != "ok"
     ]
     usable = [host for host in hosts if host.state == "ok"]
-    findings += differences(usable)
+    findings += differences(usable, occupied)
     kinds = kinds_of({host.name: host.facts for host in usable})
     return CheckResult(
         "environment",
@@ -127,7 +127,7 @@ def check(hosts: Sequence[Checked], command: str) -> CheckResult:
     )
 
 
-def differences(hosts: Sequence[Checked]) -> list[Finding]:
+def differences(hosts: Sequence[Checked], occupied: bool = False) -> list[Finding]:
     """Hosts that differ from most of the others, in some things from those of their kind. With two hosts that
     differ, both are named: nobody knows which of them is right.
     """
@@ -142,7 +142,7 @@ def differences(hosts: Sequence[Checked]) -> list[Finding]:
         findings += _less_memory(group)
     for host in hosts:
         total, free = host.facts.get("memory_bytes"), host.facts.get("memory_free_bytes")
-        if total and free is not None and free < _FREE_MEMORY * total:
+        if total and free is not None and free < _FREE_MEMORY * total and not occupied:
             findings.append(
                 Finding(
                     Kind.ENVIRONMENT,
