@@ -3,7 +3,8 @@
 # Afterwards the tool environment is in $TOOLS (build/tools is a link to it) and $WMLCE runs the tool.
 # shellcheck shell=bash
 
-ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+unset "${!PYTHON@}" # the user's: each of them can lead Python elsewhere
+ROOT=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD=$ROOT/build
 LOGS=$BUILD/logs
 TOOLS=$BUILD/tools
@@ -18,7 +19,6 @@ PYTHONS=(3.11 3.12 3.13 3.14) # that ci/requirements*.lock have files for
 OS_RELEASE=/etc/os-release
 # The tools see their own libraries alone, and read files alike in every locale.
 export PYTHONUNBUFFERED=1 PYTHONNOUSERSITE=1 PYTHONUTF8=1
-unset PYTHONPATH PYTHONHOME
 
 say() { printf '%s\n' "$*"; }
 
@@ -401,7 +401,7 @@ install_tools() { # SET TITLE [OPTION…]: what ci/SET.lock lists
 # write_wmlce: the command, anew in a folder that an older version of this file made
 write_wmlce() {
   local text
-  printf -v text '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\nunset PYTHONPATH PYTHONHOME\n# isolated: administrators start it in folders of others\nexec "%s/bin/python" -I -X utf8 -m wmlce "$@"' \
+  printf -v text '#!/bin/sh\n# holds the lock that keeps this folder from being deleted while it is in use\nexec 9<"%s" && flock --shared 9\n# each of these can lead the programs that it starts elsewhere\nfor name in $(env | sed -n "s/^\\(PYTHON[A-Z0-9_]*\\)=.*/\\1/p"); do unset "$name"; done\n# isolated: administrators start it in folders of others\nexec "%s/bin/python" -I -X utf8 -m wmlce "$@"' \
     "$TOOLS/.complete" "$TOOLS"
   [ "$(cat "$WMLCE" 2>/dev/null)" != "$text" ] || return 0
   printf '%s\n' "$text" >"$WMLCE.$$" && chmod +x "$WMLCE.$$" && mv "$WMLCE.$$" "$WMLCE"

@@ -7,8 +7,8 @@ entry_point() {
   cat >"$PREFIX/bin/$1" <<SCRIPT
 #!/bin/sh
 here=\$(dirname -- "\$(readlink -f -- "\$0")")
-# for the programs that it starts
-unset PYTHONPATH PYTHONHOME PYTHONSTARTUP
+# for the programs that it starts: each of these can lead Python elsewhere
+for name in \$(env | sed -n 's/^\(PYTHON[A-Z0-9_]*\)=.*/\1/p'); do unset "\$name"; done
 export PYTHONNOUSERSITE=1
 exec "\$here/python3" -I -c 'import sys; sys.argv[:2] = sys.argv[1:2]; from $2 import $3; sys.exit($3())' "\$0" "\$@"
 SCRIPT

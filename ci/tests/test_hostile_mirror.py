@@ -5,6 +5,7 @@ destination. docs/cluster/security.md has the list of attacks.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -419,6 +420,37 @@ def test_endless_answers(world: World, name: str, monkeypatch: pytest.MonkeyPatc
 def test_an_endless_package(world: World) -> None:
     world.server.ways[PACKAGE] = endless
     assert "is longer than the" in world.refused_package()
+
+
+def _chunked(handler: Handler, more: bytes, seconds: float) -> None:
+    """An answer in chunks, in which more arrives without end that is no part of it."""
+    handler.close_connection = True
+    with contextlib.suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+        while True:
+            handler.wfile.write(more)
+            time.sleep(seconds)
+
+
+def endless_size(handler: Handler) -> None:
+    _chunked(handler, b"0", 0.02)
+
+
+def endless_trailers(handler: Handler) -> None:
+    _chunked(handler, b"0\r\nX: y\r\n", 0.001)
+
+
+@pytest.mark.parametrize("way", [endless_size, endless_trailers])
+@pytest.mark.parametrize("name", ["SHA256SUMS", PACKAGE])
+def test_answers_that_nothing_of_use_arrives_of(
+    world: World, name: str, way: Callable[[Handler], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origin, "_WINDOW_S", 0.5)
+    world.server.ways[name] = way
+    started = time.monotonic()
+    with pytest.raises(WmlceError):
+        world.mirror()
+    assert time.monotonic() - started < 60 and not (world.target / "SHA256SUMS").exists()
 
 
 @pytest.mark.parametrize("way", [dripping, dripping_header])

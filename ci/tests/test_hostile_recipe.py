@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conda_package_streaming.create import conda_builder
 from scratch_clone import Clone
 from test_reproducible import members, packages
 from tree import ROOT
 from wmlce.builder import build_root, confined, result, sandbox
 from wmlce.builder.confined import Confined
+from wmlce.builder.repack import finish
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.recipe_set import RecipeSet, load_source_lock
 from wmlce.util.errors import WmlceError
@@ -277,9 +281,108 @@ def test_a_right_result_lies_alone(recipe: Recipe, tmp_path: Path) -> None:
 )
 def test_a_package_that_says_it_is_another(recipe: Recipe, entry: dict[str, str], subdir: str) -> None:
     right = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64"}
-    result.check(recipe, "linux-64", "good-1.0-h_0.conda", right)
+    result.check(recipe, "h", "linux-64", "good-1.0-h_0.conda", right)
     with pytest.raises(WmlceError, match="the build of recipe 'good' left"):
-        result.check(recipe, subdir, "good-1.0-h_0.conda", entry)
+        result.check(recipe, "h", subdir, "good-1.0-h_0.conda", entry)
+    with pytest.raises(WmlceError, match=r"left good-1\.0-h_0\.conda"):
+        result.check(recipe, "0123456789", "linux-64", "good-1.0-h_0.conda", right)
+
+
+@pytest.mark.parametrize("names", [[], ["good", "good"], ["good", "other"]])
+def test_other_packages_than_the_recipes(recipe: Recipe, names: list[str]) -> None:
+    result.check_all(recipe, ["good"])
+    with pytest.raises(WmlceError, match="the build of recipe 'good' left the packages"):
+        result.check_all(recipe, names)
+
+
+def hostile_package(
+    folder: Path, members: list[tarfile.TarInfo | tuple[str, bytes]], **paths: object
+) -> Path:
+    """A .conda file with these members beside share/data, and with its list of files changed."""
+    right = {"_path": "share/data", "path_type": "hardlink", "sha256": hashlib.sha256(b"right").hexdigest()}
+    listed = [{**right, **paths}]
+    index = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64", "depends": []}
+    inside: list[tarfile.TarInfo | tuple[str, bytes]] = [
+        ("info/index.json", json.dumps(index).encode()),
+        ("share/data", b"right"),
+        *members,
+    ]
+    for member in members:
+        name = member[0] if isinstance(member, tuple) else member.name
+        kind = "softlink" if isinstance(member, tarfile.TarInfo) and member.issym() else "hardlink"
+        sha256 = hashlib.sha256(member[1] if isinstance(member, tuple) else b"").hexdigest()
+        if not name.startswith("info/"):
+            listed.append({"_path": name, "path_type": kind, "sha256": sha256})
+    inside.append(("info/paths.json", json.dumps({"paths": listed, "paths_version": 1}).encode()))
+    folder.mkdir()
+    with conda_builder("good-1.0-h_0", folder) as archive:
+        for member in inside:
+            if isinstance(member, tuple):
+                info = tarfile.TarInfo(member[0])
+                info.size = len(member[1])
+                archive.addfile(info, io.BytesIO(member[1]))
+            else:
+                archive.addfile(member)
+    return folder / "good-1.0-h_0.conda"
+
+
+def link(name: str, target: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    return member
+
+
+HOSTILE_PACKAGES: dict[str, tuple[list[tarfile.TarInfo | tuple[str, bytes]], dict[str, object], str]] = {
+    "a file twice": ([("share/data", b"right")], {}, "in the package twice"),
+    "two lists of files": ([("info/paths.json", b'{"paths": []}')], {}, "only in its list of them"),
+    "two records": ([("info/index.json", b"{}")], {}, "in the package twice"),
+    "another digest": ([], {"sha256": "0" * 64}, "says something else of share/data"),
+    "another type": ([], {"path_type": "softlink"}, "says something else of share/data"),
+    "another place": ([], {"_path": "../elsewhere/data"}, "only in its files or only in its list"),
+    "a record of an environment": ([("conda-meta/x.json", b"{}")], {}, "record of the environment"),
+    "links by way of links": (
+        [link("a/b/c", "../.."), link("a/b/d", "c/../../etc")],
+        {},
+        "a/b/d leads out of the environment",
+    ),
+    "a link to itself": ([link("a", "b"), link("b", "a")], {}, "leads to itself"),
+    "an absolute name": ([("/etc/evil", b"x")], {}, "is no place in an environment"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_PACKAGES)
+def test_packages_that_say_something_else_than_they_hold(tmp_path: Path, case: str) -> None:
+    members, paths, message = HOSTILE_PACKAGES[case]
+    right = hostile_package(tmp_path / "right", [link("share/link", "data")])
+    assert finish(right, 0)["name"] == "good"
+    package = hostile_package(tmp_path / "hostile", members, **paths)
+    with pytest.raises(WmlceError, match=message):
+        finish(package, 0)
+
+
+def test_a_tree_that_is_too_deep_for_python(site: Clone) -> None:
+    """It goes with the build, and no later build meets it."""
+    deep = "import os\nos.chdir('/build/tmp')\nfor i in range(3000): os.mkdir('d'); os.chdir('d')"
+    site.recipe("hostile", script=[_PUT, "touch $PREFIX/share/x", f'/usr/bin/python3 -c "{deep}"'])
+    done = site.run("channel", "build", "hostile")
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert list((site.root / "build/work").iterdir()) == []
+    site.recipe("next")
+    assert site.built("next") == {"next"}
+
+
+def test_compilations_are_kept_for_the_recipe_alone(clone: Clone) -> None:
+    """A build cannot have another one's compiler started by a program of its own."""
+    clone.write("sources/a.c", "int a(void) { return 1; }\n")
+    source = [{"path": "../../sources"}]
+    evil = "printf '#!/bin/sh\\necho PREFIXED >&2; exec \"$@\"\\n' > /ccache/evil; chmod 755 /ccache/evil; "
+    evil += "echo prefix_command = /ccache/evil > /ccache/ccache.conf"
+    clone.recipe("hostile", source=source, script=[_PUT, "touch $PREFIX/share/x", evil])
+    assert clone.built("hostile") == {"hostile"}
+    clone.recipe("good", source=source, script=[_PUT, "ccache gcc -c a.c -o $PREFIX/share/a.o"])
+    done = clone.run("channel", "build", "good")
+    assert done.returncode == 0, done.stderr
+    assert "PREFIXED" not in (clone.root / "build/logs/good.log").read_text()
 
 
 def test_typing_into_the_callers_terminal(root: Path, tmp_path: Path) -> None:

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rattler.package_streaming import extract
 from scratch_clone import Clone
-from small_channel import make_package
 from test_interruption import STEP_S, at_the_gate, gate, wait_for
 from test_verify import findings, verify
 from tree import ROOT
-from wmlce.channel import unpacked
 
 
 def changed(content: bytes) -> bytes:
@@ -270,61 +267,96 @@ def test_what_is_published_keeps_its_bytes_when_the_cache_is_lost(clone: Clone) 
     assert json.loads(cached.read_text())["packages"][0]["entry"]["sha256"] in recorded.values()
 
 
-def test_an_unpacked_package_that_was_changed(clone: Clone) -> None:
-    """What is for others is not installed from it: environments share its files, and an edit goes through."""
-    clone.recipe("lib", script=["mkdir -p $PREFIX/lib", "printf right > $PREFIX/lib/libz.so.1"])
+def _written(path: Path, text: str = "POISON") -> None:
+    path.chmod(0o644)
+    path.write_text(text)
+
+
+def _changed_list(package: Path) -> None:
+    """The file, and the list of files with it."""
+    before, after = (hashlib.sha256(text).hexdigest() for text in (b"right", b"POISON"))
+    _written(package / "share/data")
+    _written(package / "info/paths.json", (package / "info/paths.json").read_text().replace(before, after))
+
+
+def _moved(path: Path) -> None:
+    """What it names is elsewhere, and can be changed there."""
+    target = path.parent.parent / f"elsewhere-{path.name}"
+    path.rename(target)
+    path.symlink_to(target)
+
+
+#: Changes of an unpacked package in the cache, whose files environments share.
+HOSTILE_CACHES: dict[str, Callable[[Path], object]] = {
+    "a file": lambda package: _written(package / "share/data"),
+    "a file and the list": _changed_list,
+    "a file that is a link": lambda package: (
+        _written(package / "share/data"),
+        _moved(package / "share/data"),
+    ),
+    "a folder that is a link": lambda package: (_written(package / "share/data"), _moved(package / "share")),
+    "a package that is a link": lambda package: (_written(package / "share/data"), _moved(package)),
+    "a link to another file": lambda package: (
+        (package / "share/link").unlink(),
+        (package / "share/link").symlink_to("more"),
+    ),
+    "no execute permission": lambda package: (package / "bin/program").chmod(0o644),
+}
+
+
+@pytest.fixture
+def cached(clone: Clone) -> Clone:
+    """A clone with the package `lib`, from which an environment was made."""
+    script = [
+        "mkdir -p $PREFIX/share $PREFIX/bin",
+        "printf right > $PREFIX/share/data",
+        "printf more > $PREFIX/share/more",
+        "ln -s data $PREFIX/share/link",
+        "cp /bin/true $PREFIX/bin/program",
+    ]
+    clone.recipe("lib", script=script)
     shutil.copytree(ROOT / "modulefiles", clone.root / "modulefiles")
     clone.built()
     clone.ok("env", "create", "one", "lib")
-    file = clone.root / "build/envs/one/lib/libz.so.1"
+    return clone
+
+
+@pytest.mark.parametrize("case", HOSTILE_CACHES)
+def test_a_hostile_cache(cached: Clone, case: str) -> None:
+    """What is for others is not installed from it."""
+    file = cached.root / "build/envs/one/share/data"
     assert not file.stat().st_mode & 0o222, "programs do not change it by mistake"
-    [unpacked_file] = clone.cache.glob("pkgs/lib-*/lib/libz.so.1")
-    assert unpacked_file.samefile(file)
-    file.chmod(0o644)
-    file.write_text("POISON")
-    made = clone.run(
-        "module", "install", "--prefix", str(clone.root / "sw"), "--version", "1", "--no-compile", "lib"
+    [package] = (path for path in cached.cache.glob("pkgs/lib-*") if path.is_dir())
+    assert (package / "share/data").samefile(file)
+    HOSTILE_CACHES[case](package)
+    install = (
+        "module",
+        "install",
+        "--prefix",
+        str(cached.root / "sw"),
+        "--version",
+        "1",
+        "--no-compile",
+        "lib",
     )
+    made = cached.run(*install)
     assert made.returncode == 0, made.stderr
-    [installed] = (clone.root / "sw").glob("ibm-wml-ce/1/lib/libz.so.1")
-    assert installed.read_text() == "right"
-    assert "libz.so.1 was changed: unpacked anew" in made.stderr
+    home = cached.root / "sw/ibm-wml-ce/1"
+    assert (home / "share/data").read_text() == (home / "share/link").read_text() == "right"
+    assert (home / "bin/program").stat().st_mode & 0o111 and not (home / "share/data").is_symlink()
+    [record] = (home / "conda-meta").glob("lib-*.json")
+    assert json.loads(record.read_text())["url"].startswith((cached.root / "build/channel").as_uri())
+    assert list(cached.cache.glob("unpacked/*")) == []
 
 
-def _changed_file(unpacked_package: Path) -> None:
-    (unpacked_package / "share/data").chmod(0o644)
-    (unpacked_package / "share/data").write_text("POISON")
-
-
-def _changed_list(unpacked_package: Path) -> None:
-    """The file, and the list of files with it."""
-    before = hashlib.sha256((unpacked_package / "share/data").read_bytes()).hexdigest()
-    _changed_file(unpacked_package)
-    after = hashlib.sha256((unpacked_package / "share/data").read_bytes()).hexdigest()
-    listed = unpacked_package / "info/paths.json"
-    listed.chmod(0o644)
-    listed.write_text(listed.read_text().replace(before, after))
-
-
-def _linked_file(unpacked_package: Path) -> None:
-    (unpacked_package / "share/data").rename(unpacked_package.parent / "data")
-    (unpacked_package / "share/data").symlink_to(unpacked_package.parent / "data")
-
-
-def _linked_folder(unpacked_package: Path) -> None:
-    (unpacked_package / "share").rename(unpacked_package.parent / "share")
-    (unpacked_package / "share").symlink_to(unpacked_package.parent / "share")
-
-
-@pytest.mark.parametrize("change", [_changed_file, _changed_list, _linked_file, _linked_folder])
-def test_a_hostile_cache(tmp_path: Path, change: Callable[[Path], None]) -> None:
-    package = make_package(tmp_path / "channel", "base", files={"share/data": "right", "share/more": "more"})
-    cache = tmp_path / "pkgs"
-    unpacked_package = cache / package.name.removesuffix(".conda")
-    extract(package, unpacked_package)
-    unpacked.protect(cache, [unpacked_package.name])
-    assert unpacked.remove_changed(cache, [package]) == []
-    change(unpacked_package)
-    [message] = unpacked.remove_changed(cache, [package])
-    assert message.startswith(f"{unpacked_package.name}: ")
-    assert not unpacked_package.exists()
+def test_a_package_that_is_not_the_one_of_the_index(cached: Clone) -> None:
+    """Its file in the cache is that of the channel, too."""
+    [package] = cached.cache.glob("packages/*/lib-*.conda")
+    content = changed(package.read_bytes())
+    with package.open("r+b") as stream:
+        stream.write(content)
+    error = cached.fails(
+        "module", "install", "--prefix", str(cached.root / "sw"), "--version", "1", "--no-compile", "lib"
+    )
+    assert "is not the package that the index has" in error
+    assert not (cached.root / "sw/ibm-wml-ce/1").exists()

@@ -272,7 +272,8 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     envs = published.root / "build/envs"
     assert published.ok(*create)["changed"]
     assert (envs / "e/share/user").read_text() == "user\n"
-    # what the cache of unpacked packages holds is compared with what was signed
+    # the cache of unpacked packages is not believed
+    assert published.ok("env", "create", "plain", "user", "--from", str(channel))["changed"]
     [unpacked] = published.cache.glob("pkgs/user-*/share/user")
     unpacked.chmod(0o644)
     unpacked.write_text("POISON\n")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from scratch_clone import Clone
 from test_verify import findings, verify
 from tree import ROOT
-from wmlce.channel.verify import copies, environment, symbols
+from wmlce.channel.verify import copies, environment, installed, symbols
 
 
 def library(clone: Clone, package: str, file: str, source: str, *flags: str, **more: Any) -> None:
@@ -68,6 +70,56 @@ def test_files_that_were_changed(clone: Clone) -> None:
     ]
     [check] = [check for check in document["checks"] if check["name"] == name]
     assert "files of no package: share/sitecustomize.py" in check["notes"]
+
+
+def _move(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def _retarget(path: Path, target: str) -> None:
+    path.unlink()
+    path.symlink_to(target)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a link out": (lambda e: _retarget(e / "share/link", "/etc/hostname"), "leads out of the environment"),
+    "another target": (lambda e: _retarget(e / "share/link", "two"), "share/link was changed"),
+    "no target": (lambda e: _retarget(e / "share/link", "gone"), "which is not there"),
+    "a linked folder": (lambda e: _move(e / "share"), "the folder share is not in the environment"),
+    "set-user-ID": (lambda e: (e / "share/one").chmod(0o4755), "runs with the rights of its owner"),
+    "a pipe": (lambda e: ((e / "share/one").unlink(), os.mkfifo(e / "share/one")), "share/one is no file"),
+    "no record": (
+        lambda e: next(e.glob("conda-meta/lib-*")).unlink(),
+        "it needs lib, of which there is no record",
+    ),
+    "no record at all": (
+        lambda e: [p.unlink() for p in e.glob("conda-meta/*.json")],
+        "no record of any package",
+    ),
+    "a broken record": (
+        lambda e: next(e.glob("conda-meta/lib-*")).write_text("[]"),
+        "is no record of a package",
+    ),
+}
+
+
+def test_other_changes(clone: Clone) -> None:
+    script = ["mkdir -p $PREFIX/share", "for n in one two; do echo $n > $PREFIX/share/$n; done"]
+    clone.recipe("lib", script=[*script, "ln -s one $PREFIX/share/link"])
+    clone.recipe("user", run=["lib"])
+    clone.built()
+    for number, (change, message) in enumerate(CHANGES.values()):
+        clone.ok("env", "create", f"e{number}", "user")
+        prefix = clone.root / f"build/envs/e{number}"
+        assert installed.files(prefix, clone.root / "build/channel").findings == []
+        for file in prefix.rglob("share/one"):  # not the cache's
+            content = file.read_text()
+            file.unlink()
+            file.write_text(content)
+        change(prefix)
+        found = installed.files(prefix, clone.root / "build/channel").findings
+        assert any(message in finding for finding in found), (message, found)
 
 
 def test_undefined_symbol(clone: Clone) -> None:

@@ -31,6 +31,7 @@ LEVEL = 3
 """zstd's compression level: higher ones cost minutes for the largest packages, and save some percent."""
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
+_MOST_LINKS = 40  # as Linux follows
 _COMMAND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -56,7 +57,7 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
         ):
             members = {member.filename.split("-")[0]: member for member in old.infolist()}
             info, package = members["info"], members["pkg"]
-            listed = _paths(old.read(info))
+            listed = _paths(_read(old, info))
             for item in listed:
                 if (prefix := item.get("prefix_placeholder")) is not None:
                     package_files.placeholders[item["_path"]] = prefix.encode()
@@ -64,10 +65,9 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
             with tempfile.TemporaryFile(dir=path.parent) as packed:
                 with old.open(package) as source:
                     _normalize_tar(source, packed, source_date, package_files)
-                # clients install what it lists, at the places that it names
-                if strange := package_files.names ^ {item["_path"] for item in listed}:
-                    raise _refused(path, f"{min(strange)} is only in its files or only in its list of them")
-                _put(new, "metadata.json", io.BytesIO(old.read("metadata.json")))
+                package_files.check_listed(path, listed)
+                package_files.check_links(path)
+                _put(new, "metadata.json", io.BytesIO(_read(old, old.getinfo("metadata.json"))))
                 with old.open(info) as source, tempfile.TemporaryFile(dir=path.parent) as about:
                     _normalize_tar(source, about, source_date, info_files)
                     for command in info_files.commands:
@@ -96,19 +96,55 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
 class _PackageFiles:
     """Change the files of a package.
 
-    names: all of them, links included.
+    sha256, links: of all of them, after the change.
     placeholders: the prefix that each file holds, by the file's name.
     changed: the new digest of each file that became another one, by the old digest.
     """
 
     def __init__(self, source_date: int) -> None:
         self.source_date = source_date
-        self.names: set[str] = set()
+        self.sha256: dict[str, str] = {}
+        self.links: dict[str, str] = {}
         self.placeholders: dict[str, bytes] = {}
         self.changed: dict[str, str] = {}
 
+    most_bytes = 2 << 30
+
     def selects(self, name: str) -> bool:
         return name.endswith(".pyc") or name in self.placeholders
+
+    def check_listed(self, package: Path, listed: list[dict[str, Any]]) -> None:
+        """WmlceError where info/paths.json, by which clients install, does not list just these files."""
+        items = {str(item["_path"]): item for item in listed if item.get("path_type") != "directory"}
+        if strange := {*self.sha256, *self.links} ^ items.keys():
+            raise _refused(package, f"{min(strange)} is only in its files or only in its list of them")
+        for name, item in items.items():
+            kind = "softlink" if name in self.links else "hardlink"
+            sha256 = self.changed.get(str(item.get("sha256")), item.get("sha256"))
+            if item.get("path_type") != kind or self.sha256.get(name, sha256) != sha256:
+                raise _refused(package, f"its list of files says something else of {name}")
+            if name.startswith(("conda-meta/", "info/")):
+                raise _refused(package, f"{name} would be a record of the environment")
+
+    def check_links(self, package: Path) -> None:
+        """WmlceError for a link that leads out of the environment, by way of others or not."""
+        for name in self.links:
+            folder, followed = posixpath.dirname(name), 0
+            todo = [*reversed(self.links[name].split("/"))]
+            while todo:
+                part = todo.pop()
+                if part == "..":
+                    if not folder:
+                        raise _refused(package, f"{name} leads out of the environment, to {self.links[name]}")
+                    folder = posixpath.dirname(folder)
+                elif part not in ("", "."):
+                    folder = posixpath.join(folder, part)
+                    if (target := self.links.get(folder)) is not None:
+                        followed += 1
+                        if followed > _MOST_LINKS:
+                            raise _refused(package, f"{name} leads to itself")
+                        folder = posixpath.dirname(folder)
+                        todo += reversed(target.split("/"))
 
     def change(self, name: str, content: bytes) -> bytes:
         before = content
@@ -143,6 +179,8 @@ class _InfoFiles:
         self.commands: list[str] = []
         self.index: dict[str, Any] = {}
         self.run_exports: dict[str, Any] = {}
+
+    most_bytes = 64 << 20
 
     def selects(self, name: str) -> bool:
         return name.endswith(".json")
@@ -189,8 +227,29 @@ def _paths(info: bytes) -> list[dict[str, Any]]:
     ):
         for member in archive:
             if member.name == "info/paths.json" and (content := archive.extractfile(member)) is not None:
+                if member.size > _InfoFiles.most_bytes:
+                    raise WmlceError(f"{member.name} has {member.size} bytes", remedy="make fewer files")
                 return list(json.loads(content.read())["paths"])
     return []
+
+
+def _read(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    if member.compress_type != zipfile.ZIP_STORED or member.file_size > _InfoFiles.most_bytes:
+        raise WmlceError(f"{member.filename} is compressed, or too large", remedy="look into its scripts")
+    return archive.read(member)
+
+
+class _Hashed:
+    """A stream, and the digest of what was read of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.stream.read(size)
+        self.digest.update(data)
+        return data
 
 
 def _json(value: Any) -> bytes:
@@ -227,15 +286,19 @@ def _normalize_tar(
         tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as old,
         _writing(target) as new,
     ):
+        seen: set[str] = set()
         for member in old:
-            content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
+            content: Any = old.extractfile(member) if member.isreg() else None
             if content is not None and files.selects(member.name):
+                if member.size > files.most_bytes:
+                    raise WmlceError(f"{member.name!r} has {member.size} bytes", remedy="make it smaller")
                 data = files.change(member.name, content.read())
                 member.size = len(data)
                 content = io.BytesIO(data)
             _check_member(member)
-            if isinstance(files, _PackageFiles) and not member.isdir():
-                files.names.add(member.name)
+            if member.name in seen:
+                raise WmlceError(f"{member.name!r} is in the package twice", remedy="look into its scripts")
+            seen.add(member.name)
             member.mtime = source_date
             member.uid = member.gid = 0
             member.uname = member.gname = ""
@@ -243,6 +306,13 @@ def _normalize_tar(
                 0o777 if member.issym() else 0o755 if member.isdir() or member.mode & 0o111 else 0o644
             )
             member.pax_headers = {}
+            if isinstance(files, _PackageFiles) and member.issym():
+                files.links[member.name] = member.linkname
+            elif isinstance(files, _PackageFiles) and content is not None:
+                content = _Hashed(content)
+                new.addfile(member, content)
+                files.sha256[member.name] = content.digest.hexdigest()
+                continue
             new.addfile(member, content)
 
 

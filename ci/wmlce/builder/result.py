@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,22 @@ def read(work: Path, recipe: Recipe) -> Result:
     return Result(packages, seconds)
 
 
-def check(recipe: Recipe, subdir: str, file: str, entry: Mapping[str, Any]) -> None:
-    """WmlceError where a package, by what it says of itself, is none of the recipe's, or has another name."""
+def check(recipe: Recipe, content: str, subdir: str, file: str, entry: Mapping[str, Any]) -> None:
+    """WmlceError where a package, by what it says of itself, is none of the recipe's at this content hash."""
     says = f"{entry.get('name')}-{entry.get('version')}-{entry.get('build')}.conda"
-    if entry.get("name") not in {output.name for output in recipe.outputs} or says != file:
+    versions = {output.name: output.version for output in recipe.outputs}
+    version = versions.get(str(entry.get("name")))
+    if version != entry.get("version") or says != file or content not in str(entry.get("build")):
         raise _strange(recipe, f"{file}, which says that it is {says}")
     if entry.get("subdir") != subdir:
         raise _strange(recipe, f"{file} for {entry.get('subdir')} in the folder of {subdir}")
+
+
+def check_all(recipe: Recipe, names: Sequence[str]) -> None:
+    """WmlceError where these are not the recipe's packages, each once."""
+    expected = sorted(output.name for output in recipe.outputs)
+    if sorted(names) != expected:
+        raise _strange(recipe, f"the packages {', '.join(sorted(names))}, not {', '.join(expected)}")
 
 
 def _document(work: Path, recipe: Recipe) -> tuple[list[dict[str, Any]], dict[str, float]]:

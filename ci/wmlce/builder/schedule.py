@@ -424,12 +424,22 @@ class Builder:
             for path, subdir in outcome.packages:
                 try:
                     entry = finish(path, source_date)
+                except OSError:
+                    raise
                 except WmlceError as error:
                     raise WmlceError(
                         f"recipe '{recipe.name}': {error.message}", remedy=error.remedy, recipe=recipe.name
                     ) from error
-                result.check(recipe, subdir, path.name, entry)
+                except Exception as error:  # whatever a file that is no package makes its readers raise
+                    raise WmlceError(
+                        f"recipe '{recipe.name}': {path.name} is no package that can be read",
+                        detail=[f"{type(error).__name__}: {error}"],
+                        remedy="look into the recipe's scripts",
+                        recipe=recipe.name,
+                    ) from error
+                result.check(recipe, content, subdir, path.name, entry)
                 built.append(PackageFile(path, subdir, entry))
+        result.check_all(recipe, [package.name for package in built])
         steps = outcome.seconds
         steps["compress"] = steps.get("compress", 0.0) + time.monotonic() - before
         return self.store.add(recipe.name, content, built, self.plan.test_hash(recipe.name)), steps
@@ -501,14 +511,15 @@ class Builder:
             )
 
     def _compilations(self, recipe: Recipe) -> dict[str, Path]:
-        """Returns the folder of compilations that builds of the clone's own sources share, by its place.
+        """Returns the folder of compilations that builds of a recipe of own sources share, by its place.
 
         Builds of other sources, and those of a site's recipes, get none: what they leave there would get into
         the project's own packages.
         """
         if self.plan.sources(recipe.name).locked or Path(recipe.where).is_absolute():
             return {}
-        folder = self.layout.cache / "ccache-packages"
+        # of this recipe alone: what a build leaves there gets into no other package
+        folder = self.layout.cache / "ccache-packages" / recipe.name
         folder.mkdir(parents=True, exist_ok=True)
         return {_CCACHE["CCACHE_DIR"]: folder}
 

@@ -1,100 +1,102 @@
-"""The cache of unpacked packages: what is linked from it is what the packages hold."""
+"""Unpacked packages, of which environments are made: a cache that programs cannot change by mistake, and
+copies that nobody else can change at all.
+"""
 
 from __future__ import annotations
 
-import io
-import json
+import hashlib
 import os
-import tarfile
-import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
-import zstandard
-
-from wmlce.util.files import remove_tree, sha256_file
+from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
+from wmlce.util.scratch import scratch_folder
 
+if TYPE_CHECKING:
+    from rattler.repo_data.record import RepoDataRecord
 
-def _info_files(package: Path) -> Iterator[tuple[str, bytes]]:
-    """What a .conda file says of itself: name below info/ and content."""
-    with zipfile.ZipFile(package) as archive:
-        [name] = [name for name in archive.namelist() if name.startswith("info-")]
-        data = archive.read(name)
-    with (
-        zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)) as stream,
-        tarfile.open(fileobj=stream, mode="r|") as members,
-    ):
-        for member in members:
-            if (content := members.extractfile(member)) is not None:
-                yield member.name, content.read()
+_BLOCK = 1 << 20
 
 
 def sha256_of_all(files: Iterable[Path]) -> dict[Path, str | None]:
-    """The digests of files, on all cores; None for one that is not there."""
+    """The digests of files, on all cores; None for what is no file, or is not there."""
 
     def digest(path: Path) -> str | None:
-        try:
-            return sha256_file(path)
-        except FileNotFoundError:
-            return None
+        return sha256_file(path) if path.is_file() else None
 
     every = list(files)
     with ThreadPoolExecutor(cpu_count()) as pool:
         return dict(zip(every, pool.map(digest, every, chunksize=64), strict=True))
 
 
-def difference(unpacked: Path, package: Path) -> str | None:
-    """The first file in which an unpacked package differs from its .conda file."""
-    listed: list[dict[str, Any]] = []
-    for name, content in _info_files(package):
-        path = unpacked / name
-        if path.is_symlink() or not path.is_file() or path.read_bytes() != content:
-            return name
-        if name == "info/paths.json":
-            listed = json.loads(content)["paths"]
-    files = {}
-    for item in listed:
-        path = unpacked / item["_path"]
-        link = item.get("path_type") == "softlink"
-        if path.is_symlink() != link or not path.resolve().is_relative_to(unpacked.resolve()):
-            return str(item["_path"])
-        if not link and item.get("path_type") != "directory":
-            files[path] = item["sha256"]
-    digests = sha256_of_all(files)
-    wrong = [path for path, digest in digests.items() if digest != files[path]]
-    return str(wrong[0].relative_to(unpacked)) if wrong else None
+@contextmanager
+def own_copies(parent: Path, records: Sequence[RepoDataRecord]) -> Iterator[Path]:
+    """A cache for unpacked packages that nothing else uses. Until it goes, the records name copies of their
+    packages, whose sha256 was compared while they were read.
 
-
-def remove_changed(cache: Path, packages: Iterable[Path]) -> list[str]:
-    """Take packages out of the cache that differ from their .conda files; an installation unpacks them anew.
-
-    Returns: For each, its name and the first file in which it differs.
+    Raises:
+        WmlceError: A package is not the one that the index has.
     """
-    removed = []
-    for package in packages:
-        unpacked = cache / package.name.removesuffix(".conda")
-        if unpacked.is_dir() and (file := difference(unpacked, package)) is not None:
-            remove_tree(unpacked)
-            unpacked.with_name(f"{unpacked.name}.lock").unlink(missing_ok=True)
-            removed.append(f"{unpacked.name}: {file}")
-    return removed
+    origins = [str(record.url) for record in records]
+    with scratch_folder(parent, "packages") as folder:
+        try:
+            with ThreadPoolExecutor(cpu_count()) as pool:
+                copies = list(pool.map(lambda record: _own_copy(record, folder), records))
+            for record, path in zip(records, copies, strict=True):
+                record.url = path.as_uri()
+            yield folder / "pkgs"
+        finally:
+            for record, origin in zip(records, origins, strict=True):
+                record.url = origin
 
 
-def protect(cache: Path, names: Iterable[str]) -> None:
+def _own_copy(record: RepoDataRecord, folder: Path) -> Path:
+    source = Path(unquote(urlsplit(str(record.url)).path))
+    target = folder / "channel" / record.subdir / record.file_name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while block := reading.read(_BLOCK):
+            digest.update(block)
+            writing.write(block)
+    if digest.digest() != record.sha256:
+        raise WmlceError(
+            f"{source} is not the package that the index has: its sha256 is {digest.hexdigest()}",
+            remedy="get it again from where it was published, or build it again: wmlce channel build",
+        )
+    return target
+
+
+def forget_copies(content: dict[str, Any], records: Iterable[RepoDataRecord]) -> bool:
+    """Have the record of an installed package name the package, and not a copy that is gone."""
+    for record in records:
+        if record.file_name == content.get("fn") and content.get("url") != str(record.url):
+            content["url"] = str(record.url)
+            content.pop("extracted_package_dir", None)
+            content.pop("link", None)
+            return True
+    return False
+
+
+def protect(cache: Path, files: Iterable[str]) -> None:
     """Let no program write into these packages by mistake: environments link to their files."""
-    for name in names:
-        last = cache / name / "info/index.json"
+    for name in files:
+        unpacked = cache / name.removesuffix(".conda")
+        last = unpacked / "info/index.json"
         try:
             if not last.stat().st_mode & 0o222:
                 continue
         except FileNotFoundError:
             continue
-        for folder, _, files in os.walk(cache / name):
-            for file in files:
-                path = os.path.join(folder, file)
+        for folder, _, members in os.walk(unpacked):
+            for member in members:
+                path = os.path.join(folder, member)
                 if path != str(last) and not os.path.islink(path):
                     os.chmod(path, os.lstat(path).st_mode & ~0o222)
         last.chmod(last.stat().st_mode & ~0o222)

@@ -11,13 +11,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.config import Config
@@ -165,21 +163,17 @@ def install_packages(
     """Install at `prefix`. With `final`, the environment is moved there afterwards: its files name that
     place, and none of them is one with the package cache's, so that owner and permissions can be its own.
 
-    What is for others, or has to be signed, is compared file by file with the packages before that.
+    What is for others, or has to be signed, is unpacked anew, from copies whose sha256 is the one that the
+    index has: neither the cache of unpacked packages nor a folder that others can write to is believed.
     """
-    names = [record.file_name.removesuffix(".conda") for record in records]
-    if final is not None or trust.required() is not None:
-        packages = (Path(unquote(urlsplit(str(record.url)).path)) for record in records)
-        for changed in unpacked.remove_changed(layout.pkgs, packages):
-            print(f"in the cache of unpacked packages, {changed} was changed: unpacked anew", file=sys.stderr)
 
-    async def run() -> None:
+    async def run(cache: Path, link: bool) -> None:
         await install(
             records,
             target_prefix=prefix,
             alternative_target_prefix=final,
-            config=Config.from_toml("allow-hard-links = false") if final else None,
-            cache_dir=layout.pkgs,
+            config=None if link else Config.from_toml("allow-hard-links = false"),
+            cache_dir=cache,
             show_progress=False,
             # py-rattler 0.28 hands these on as they are, and its own MatchSpec is only a wrapper
             requested_specs=[MatchSpec(spec)._match_spec for spec in specs],
@@ -189,8 +183,13 @@ def install_packages(
         prefix.parent.mkdir(parents=True, exist_ok=True)
         layout.pkgs.mkdir(parents=True, exist_ok=True)
         try:
-            asyncio.run(run())
-        except OSError:
+            if final is None and trust.required() is None:
+                asyncio.run(run(layout.pkgs, link=True))
+                unpacked.protect(layout.pkgs, [record.file_name for record in records])
+            else:
+                with unpacked.own_copies(layout.cache / "unpacked", records) as cache:
+                    asyncio.run(run(cache, link=True))
+        except (OSError, WmlceError):
             raise
         except Exception as error:
             text = str(error)
@@ -204,11 +203,10 @@ def install_packages(
                 detail=text.splitlines()[:12],
                 remedy=remedy,
             ) from error
-        unpacked.protect(layout.pkgs, names)
         # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
         for record in (prefix / "conda-meta").glob("*.json"):
             content = json.loads(record.read_text())
-            if forget_links(content):
+            if forget_links(content) | unpacked.forget_copies(content, records):
                 record.write_text(json.dumps(content, indent=2) + "\n")
             record.chmod(record.stat().st_mode | (prefix.stat().st_mode & 0o044))
 

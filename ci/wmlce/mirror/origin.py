@@ -15,7 +15,8 @@ import re
 import socket
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,7 +67,16 @@ class _Answer:
 
     def read(self, size: int) -> bytes:
         started = time.monotonic()
-        block = self._answer.read1(size)
+        # what the block arrives in, such as lines of its size, may never end
+        with _ended_after(_socket_of(self._answer), 2 * _WINDOW_S) as late:
+            try:
+                block = self._answer.read1(size)
+            except (OSError, HTTPException, ValueError) as error:
+                if not late.is_set():
+                    raise
+                raise TimeoutError(f"nothing of use has arrived within {2 * _WINDOW_S:.0f} s") from error
+        if late.is_set():
+            raise TimeoutError(f"nothing of use has arrived within {2 * _WINDOW_S:.0f} s")
         self._waited += time.monotonic() - started
         self._bytes += len(block)
         if self._waited >= _WINDOW_S:
@@ -83,34 +93,45 @@ class _Answer:
         self._answer.close()
 
 
+@contextmanager
+def _ended_after(sock: socket.socket | None, seconds: float) -> Iterator[threading.Event]:
+    """Ends the connection when this takes longer; yields what is set then."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        if sock is not None:
+            # also the socket of TLS: its own method would wait for the thread that reads
+            with suppress(OSError):
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def _socket_of(answer: HTTPResponse) -> socket.socket | None:
+    """The socket that an answer is read from, which its connection no longer has."""
+    return getattr(getattr(answer.fp, "raw", None), "_sock", None)
+
+
 class _Limited:
     """A connection whose answer begins within a limit, however slowly its header arrives."""
 
     sock: socket.socket | None
 
     def getresponse(self) -> HTTPResponse:
-        # also the socket of TLS: its own method would wait for the thread that reads
-        sock, late = self.sock, threading.Event()
-
-        def end() -> None:
-            late.set()
-            if sock is not None:
-                try:
-                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-        timer = threading.Timer(_ANSWER_LIMIT_S, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            answer: HTTPResponse = super().getresponse()  # type: ignore[misc]
-        except (OSError, HTTPException) as error:
-            if not late.is_set():
-                raise
-            raise TimeoutError(f"no answer has begun within {_ANSWER_LIMIT_S:.0f} s") from error
-        finally:
-            timer.cancel()
+        with _ended_after(self.sock, _ANSWER_LIMIT_S) as late:
+            try:
+                answer: HTTPResponse = super().getresponse()  # type: ignore[misc]
+            except (OSError, HTTPException) as error:
+                if not late.is_set():
+                    raise
+                raise TimeoutError(f"no answer has begun within {_ANSWER_LIMIT_S:.0f} s") from error
         if late.is_set():  # what has arrived of the header looks like a whole one
             raise TimeoutError(f"no answer has begun within {_ANSWER_LIMIT_S:.0f} s")
         return answer

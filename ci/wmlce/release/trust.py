@@ -81,7 +81,7 @@ def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str
             detail=wrong[1:6],
             remedy="get the channel again from where it was published",
         )
-    freshness.accept(freshness.read(folder), str(folder.resolve()), f"the channel {folder}")
+    freshness.accept(freshness.read(folder), os.path.abspath(folder), f"the channel {folder}")
     return listed
 
 
@@ -93,7 +93,9 @@ def check_packages(folder: Path, records: Iterable[RepoDataRecord], listed: Mapp
         name = f"{record.subdir}/{record.file_name}"
         path = folder / name
         digest = sha256_file(path) if path.is_file() else None
-        if digest is None or digest != listed.get(name):
+        # the index that was solved with may be another one than the one that was compared with the list
+        of_index = record.sha256.hex() if record.sha256 else None
+        if digest is None or not digest == of_index == listed.get(name):
             raise WmlceError(
                 f"{path} is not what was signed: " + ("changed" if digest else "missing"),
                 remedy="get it again from where the channel was published"

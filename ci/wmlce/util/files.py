@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,4 +159,8 @@ def remove_tree(path: Path) -> None:
         except FileNotFoundError:
             pass
 
-    shutil.rmtree(path, onerror=retry)
+    try:
+        shutil.rmtree(path, onerror=retry)
+    except RecursionError:  # of folders in folders, which a build may leave
+        subprocess.run(["chmod", "-R", "u+rwX", "--", str(path)], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", "--", str(path)], check=True, stderr=subprocess.DEVNULL)

@@ -12,6 +12,12 @@ it is tested on simulated clusters, and runs on real ones by probe/pairs.py.
 4. A rack that was slow with all others is measured again with a good one, alone; a slow pair of good racks,
    or a slow pair of hosts in good racks, is measured again alone.
 
+5. What would be named is measured again, one at a time, until it is good once: noise only slows down. Of many
+   the worst ones are; the others are not judged.
+
+Where the racks are not known, hosts that share an uplink cannot be kept apart: some pairs are measured alone
+to see what a link gives, and hosts that were slow beside all others beside fewer ones.
+
 What is fine when it is alone was contention, and nobody's fault. What is expected is what most others reach:
 with only two hosts, or two racks, nobody can say which one is slow, unless the expected rate is given. An
 uplink shows as far as racks that are good, and paired with one another, load theirs: that of the largest rack
@@ -21,6 +27,7 @@ alone, loaded by small ones, is good for all that anybody can tell.
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
@@ -34,11 +41,19 @@ Step = Generator[list[Pair], list[Rates], None]
 
 _ALL_PAIRS = 8  # up to so many hosts or racks are paired everybody with everybody
 _AGAIN_MOST = 4  # rounds for each kind of measuring again
+_ALONE = 3  # pairs that are measured alone where the racks are not known
+_FEWER_MOST = 64  # rounds with fewer hosts at once there
+_TRIALS = 3  # for each host there, as its partner may be slow, or the uplink busy
+_JUDGED_MOST = 16  # faults that are measured again before they are named
+_CONFIRMATIONS = 10  # times; of four that are far too slow, no more are needed
+_CLEARLY = 0.6  # of what is allowed
+_CLEAR_MOST = 4
 
 
 def most_rounds(hosts: int) -> int:
-    """No search takes more rounds: 2 log2(hosts) + 30."""
-    return 2 * math.ceil(math.log2(max(hosts, 2))) + 30
+    """No search takes more rounds: 2 log2(hosts) + 257; without faults and contention 2 log2(hosts) + 30."""
+    again = _JUDGED_MOST * _CONFIRMATIONS + _ALONE + _FEWER_MOST
+    return 2 * math.ceil(math.log2(max(hosts, 2))) + 30 + again
 
 
 class Fault(StrEnum):
@@ -66,13 +81,15 @@ class Verdict:
 class Outcome:
     """link, uplink: expected of a pair inside a rack, and of a pair of racks with most pairs of hosts;
     None where nobody can say. best: of each host, the best rate inside its rack (else across). across: what
-    pairs of racks carried. contended: pairs that were slow beside others and fine alone."""
+    pairs of racks carried. contended: pairs that were slow beside others and fine alone. unjudged: hosts,
+    pairs and racks that were slow beside others, and were not measured alone."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     rates: dict[Pair, Rates] = field(default_factory=dict)
     best: dict[int, float] = field(default_factory=dict)
     across: dict[Pair, float] = field(default_factory=dict)
     contended: list[Pair] = field(default_factory=list)
+    unjudged: list[tuple[Fault, tuple[int, ...]]] = field(default_factory=list)
     link: float | None = None
     uplink: float | None = None
     rounds: int = 0
@@ -109,18 +126,25 @@ def search(
     link: float | None = None,
     uplink: float | None = None,
 ) -> Generator[list[Pair], list[Rates], Outcome]:
-    """racks: number of each host's rack; None: all in one. tolerance: the share of the expected rate that may
-    be missing. link, uplink: expected rates of a pair in a rack and of a rack's uplink, where they are known;
-    else those of the others are."""
-    state = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink)
+    """racks: number of each host's rack; None: nobody knows. tolerance: the share of the expected rate that
+    may be missing. link, uplink: expected rates of a pair in a rack and of a rack's uplink, where they are
+    known; else those of the others are."""
+    state = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink, hidden=racks is None)
     yield from state.run()
     return state.outcome
 
 
 class _Search:
     def __init__(
-        self, hosts: int, racks: Sequence[int], least: float, link: float | None, uplink: float | None
+        self,
+        hosts: int,
+        racks: Sequence[int],
+        least: float,
+        link: float | None,
+        uplink: float | None,
+        hidden: bool = False,
     ) -> None:
+        self.hidden = hidden
         self.count, self.rack, self.least = hosts, list(racks), least
         self.given_link, self.given_uplink = link, uplink
         self.members: dict[int, list[int]] = defaultdict(list)
@@ -132,16 +156,20 @@ class _Search:
         self.bad: dict[int, Verdict] = {}
         self.inside: dict[Pair, Rates] = {}
         self.crossed: dict[Pair, Rates] = {}  # beside others
+        self.shown_by: dict[int, Pair] = {}  # slow racks: the pair in which they were
         self.teams: dict[Pair, int] = {}  # pairs of hosts of a pair of racks, in its last measurement
 
     def run(self) -> Step:
         yield from self._inside()
+        if self.hidden:
+            yield from self._beside_fewer()
         yield from self._hosts_again(crossing=False)
         yield from self._across()
         yield from self._hosts_again(crossing=True)
         yield from self._racks_again()
         yield from self._pairs_again()
         self._conclude()
+        yield from self._confirm()
 
     # ---- measuring
 
@@ -178,6 +206,48 @@ class _Search:
         self.outcome.link = link or None
         if link:
             self.good = {host for host, rate in best.items() if rate >= self.least * link}
+
+    def _beside_fewer(self) -> Step:
+        """The racks are not known: what a link gives alone, and hosts that were slow beside all others."""
+        if self.given_link is None and self.outcome.link:
+            alone = []
+            ranked = sorted(self.inside, key=lambda pair: -slower(self.inside[pair]))
+            for pair in ranked[:_ALONE]:
+                alone += [slower(rates) for rates in (yield from self._measure([pair])).values()]
+            self.outcome.link = max(self.outcome.link, statistics.median_low(alone))
+        link, best = self.outcome.link, self.outcome.best
+        if not link:
+            return
+        self.good = {host for host, rate in best.items() if rate >= self.least * link}
+        unclear = {host for host in best if host not in self.good and host in self.answered}
+        if not unclear:
+            return
+        # An uplink that gives a share of a link beside all others is free where half of that share use it.
+        share = statistics.median_low(best.values()) / link
+        at_once = max(1, int(len(unclear) / 2 * share / 2))
+        tried = dict.fromkeys(unclear, 0)
+        order = random.Random(0)
+        for _ in range(min(_FEWER_MOST, _TRIALS * math.ceil(len(unclear) / (2 * at_once)) + _AGAIN_MOST)):
+            waiting = sorted(unclear, key=lambda host: (tried[host], order.random()))[: 2 * at_once]
+            if not waiting:
+                break
+            if len(waiting) % 2:
+                partners = [host for host in sorted(self.good) if host not in waiting]
+                if partners:
+                    waiting.append(order.choice(partners))
+                elif len(waiting) > 1:
+                    waiting.pop()
+                else:
+                    break
+            order.shuffle(waiting)
+            pairs = [(min(a, b), max(a, b)) for a, b in zip(waiting[::2], waiting[1::2], strict=True)]
+            for pair, rates in (yield from self._measure(pairs)).items():
+                for host in pair:
+                    best[host] = max(best[host], slower(rates))
+                    tried[host] = tried.get(host, 0) + 1
+                    if best[host] >= self.least * link:
+                        self.good.add(host)
+                        unclear.discard(host)
 
     def _across(self) -> Step:
         order = sorted(self.members, key=lambda rack: -len(self.members[rack]))
@@ -361,6 +431,7 @@ class _Search:
                 rack = pair[0] if pair[0] in suspects else pair[1]
                 if self._across_slow(pair):
                     done[rack] = self._rack_verdict(rack, pair)
+                    self.shown_by[rack] = pair
         self.slow_racks = done
         good_pairs = [
             pair
@@ -404,6 +475,13 @@ class _Search:
                     carried = self._expected(team) or carried
                 if slower(rates) < self.least * min(alone, carried / team):
                     expected[pair] = alone
+        if self.hidden and expected:
+            # Those that share an uplink are not known: each is to be alone.
+            worst = sorted(expected, key=lambda pair: (slower(self.inside[pair]), pair))
+            self.slow_pairs = {
+                pair: Verdict(Fault.PATH, pair, slower(self.inside[pair]), expected[pair]) for pair in worst
+            }
+            return
         for again in self._few_crossing(expected)[:_AGAIN_MOST]:
             for pair, rates in (yield from self._measure(again)).items():
                 if slower(rates) >= self.least * expected[pair]:
@@ -414,6 +492,83 @@ class _Search:
                     forward, back = (rate >= self.least * expected[pair] for rate in rates)
                     worse = None if forward == back else not forward
                 self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), expected[pair], worse)
+
+    # ---- measuring what would be named
+
+    def _confirm(self) -> Step:
+        """What is good once when it is measured again alone is no fault."""
+        kept, judged = [], 0
+        severity = list(Fault)
+        ranked = sorted(
+            self.outcome.verdicts,
+            key=lambda one: (severity.index(one.fault), one.rate / one.expected if one.expected else 0.0),
+        )
+        for verdict in ranked:
+            if verdict.fault is Fault.SILENT:
+                kept.append(verdict)
+            elif judged >= _JUDGED_MOST:
+                self.outcome.unjudged.append((verdict.fault, verdict.members))
+            else:
+                judged += 1
+                found = yield from self._confirmed(verdict)
+                if found is None:
+                    self.outcome.contended += [verdict.members[:2]] if verdict.fault is Fault.PATH else []  # type: ignore[list-item]
+                else:
+                    kept.append(found)
+        self.outcome.verdicts = kept
+
+    def _confirmed(self, verdict: Verdict) -> Generator[list[Pair], list[Rates], Verdict | None]:
+        """The verdict as it was measured last, with its direction; None where it was good once."""
+        allowed, clear = self.least * verdict.expected, 0
+        for number in range(_CONFIRMATIONS):
+            if verdict.fault in (Fault.RACK, Fault.RACKS):
+                pair = self._pair_of_racks(verdict)
+                if pair is None:
+                    return verdict
+                yield from self._measure_racks([pair])
+                rate = self.outcome.across[pair]
+                allowed = self.least * (self._expected(self.teams[pair]) or 0.0)
+                again = verdict
+            else:
+                pair = self._pair_of_hosts(verdict, number)
+                if pair is None:
+                    return verdict
+                ((_, rates),) = (yield from self._measure([pair])).items()
+                rate = slower(rates)
+                again = self._as_measured(verdict, pair, rates)
+            if rate >= allowed:
+                return None
+            verdict = again
+            clear += rate < _CLEARLY * allowed
+            if clear >= _CLEAR_MOST:
+                break
+        return verdict
+
+    def _as_measured(self, verdict: Verdict, pair: Pair, rates: Rates) -> Verdict:
+        if verdict.fault is Fault.HOST:
+            turned = rates if rates is None or pair[0] == verdict.members[0] else (rates[1], rates[0])
+            return self._host_verdict(verdict.members[0], turned, verdict.expected)
+        sending = None
+        if rates is not None:
+            forward, back = (rate >= self.least * verdict.expected for rate in rates)
+            sending = None if forward == back else not forward
+        return Verdict(Fault.PATH, verdict.members, slower(rates), verdict.expected, sending)
+
+    def _pair_of_hosts(self, verdict: Verdict, number: int) -> Pair | None:
+        """The two of a path; or a host and each time another good one, of its own rack where it has any."""
+        if verdict.fault is Fault.PATH:
+            return (verdict.members[0], verdict.members[1])
+        (host,) = verdict.members
+        near = [other for other in sorted(self.good) if other != host and self.rack[other] == self.rack[host]]
+        far = [other for other in sorted(self.good) if self._rack_shown(self.rack[other], 1)]
+        partners = near or [other for other in far if self.rack[other] != self.rack[host]]
+        return (host, partners[number % len(partners)]) if partners else None
+
+    def _pair_of_racks(self, verdict: Verdict) -> Pair | None:
+        if verdict.fault is Fault.RACKS:
+            return (verdict.members[0], verdict.members[1])
+        pair = self.shown_by[verdict.members[0]]
+        return pair if self._team(*pair) else None
 
     def _both_good(self, pair: Pair) -> bool:
         return not any(host in self.bad for host in pair)
