@@ -10,8 +10,10 @@ from small_channel import index, make_package
 from test_verify import findings, verify
 from tree import ROOT
 from wmlce.channel.verify import licenses
-from wmlce.recipes.license_policy import bundled, judge, policy
+from wmlce.recipes import third_party
+from wmlce.recipes.license_policy import judge, policy
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.third_party import bundled
 
 
 @pytest.mark.parametrize(
@@ -78,21 +80,30 @@ def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> Non
     assert bare == "noarch/bare-1.0-0.conda names no licence: add about.license to its recipe"
     assert library == (
         f"noarch/more-1.0-0.conda: it brings {SITE}/more.libs/libodd-0123abcd.so.1, and the licence of "
-        "libodd is unknown: declare it in ci/wmlce/recipes/license_policy.yaml"
+        "libodd is unknown: declare it in ci/wmlce/recipes/third_party.yaml"
     )
     assert refused.startswith("noarch/refused-1.0-0.conda: SSPL-1.0 is refused: ")
     gpl, mpl = check.notes
     assert gpl.startswith("GPL-3.0-or-later: ") and gpl.endswith(" (another, copyleft)")
     assert mpl.startswith("MPL-2.0: ") and mpl.endswith(" (more (libzmq))")
-    assert check.summary == "6 packages under 4 licences, 3 libraries inside wheels"
+    assert check.summary == "6 packages under 4 licences, 2 projects of others inside"
 
 
 def test_a_library_whose_declared_licence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = f"{SITE}/more.libs/libz-0123abcd.so.1"
     make_package(tmp_path, "more", files={library: "x"})
-    monkeypatch.setitem(policy().bundled, "libz", "SSPL-1.0")
+    monkeypatch.setattr(third_party.declared().projects["zlib"], "license", "SSPL-1.0")
     [found] = licenses.allowed(index(tmp_path)).findings
-    assert found.startswith(f"noarch/more-1.0-0.conda: {library}: SSPL-1.0 is refused: ")
+    assert found.startswith(f"noarch/more-1.0-0.conda: {library}: zlib: SSPL-1.0 is refused: ")
+
+
+def test_what_was_linked_in_is_judged(tmp_path: Path) -> None:
+    """PyTorch's closed oneMKL has no file of its own."""
+    seen = str(third_party.declared().packages["powerai-pytorch"].seen)
+    make_package(tmp_path, "powerai-pytorch", seen, files={f"{SITE}/torch/lib/libtorch_cpu.so": "x"})
+    notes = licenses.allowed(index(tmp_path)).notes
+    [note] = [text for text in notes if text.startswith("LicenseRef-Intel-Simplified-Software: ")]
+    assert note.endswith(" (powerai-pytorch (Intel oneMKL))")
 
 
 def test_a_damaged_package_is_for_other_checks_to_report(tmp_path: Path) -> None:
