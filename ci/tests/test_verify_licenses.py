@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from small_channel import index, make_package
 from test_verify import findings, verify
 from tree import ROOT
 from wmlce.channel.verify import licenses
+from wmlce.images import image as images
+from wmlce.images.debian import DebianPackage, listed_names
 from wmlce.recipes import third_party
 from wmlce.recipes.license_policy import judge, policy
 from wmlce.recipes.licenses import canonical
@@ -192,3 +195,35 @@ def test_of_this_channel() -> None:
     check = licenses.allowed(ROOT / "build/channel")
     assert check.ok, check.findings
     assert any("scikit-learn (libgomp)" in note for note in check.notes)
+
+
+def test_every_debian_package_of_an_image_has_a_licence() -> None:
+    declared = third_party.declared().debian
+    assert sorted(declared) == sorted(listed_names(ROOT / "containers/debian-packages.txt"))
+    assert all(canonical(license_) == license_ for license_ in declared.values())
+
+
+def test_the_licences_of_a_whole_image(tmp_path: Path) -> None:
+    """The label is made of the environment's records, what is inside the packages, and Debian's packages."""
+    root = tmp_path / "root"
+    records = root / images.PREFIX.relative_to("/") / "conda-meta"
+    records.mkdir(parents=True)
+    torch = f"{SITE}/torch/lib/libtorch_cpu.so"
+    for name, license_, file in (
+        ("powerai-pytorch", "MIT AND (ISC OR 0BSD)", torch),
+        ("odd", "no expression", "a"),
+    ):
+        record = {"name": name, "version": "1.0", "license": license_, "files": [file]}
+        (records / f"{name}.json").write_text(json.dumps(record))
+    bash = DebianPackage("bash", "1", "bash_1_amd64.deb", "0" * 64, tmp_path)
+    found = images._licenses(images.Content("", {}, "1", [], {}, [bash]), root)
+    parts = found.split(" AND ")
+    assert parts == sorted(set(parts)) and canonical(found) == found
+    wanted = {
+        "MIT",
+        "(ISC OR 0BSD)",
+        "GPL-3.0-or-later",
+        "LicenseRef-Intel-Simplified-Software",
+        "Apache-2.0",
+    }
+    assert wanted <= set(parts)

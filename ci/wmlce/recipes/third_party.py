@@ -56,6 +56,7 @@ class ThirdParty(BaseModel):
     projects: dict[str, Project]
     libraries: dict[str, str]
     packages: dict[str, Contents]
+    debian: dict[str, str] = {}
 
     @model_validator(mode="after")
     def _projects_are_known(self) -> ThirdParty:
