@@ -14,9 +14,13 @@ from wmlce.channel.verify import licenses
 from wmlce.images import image as images
 from wmlce.images.debian import DebianPackage, listed_names
 from wmlce.recipes import third_party
+from wmlce.recipes import variant as variants
 from wmlce.recipes.license_policy import judge, policy
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.third_party import bundled
+from wmlce.recipes.wheel_lock import read_config
+from wmlce.util.layout import Layout
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,8 @@ def test_names_of_libraries_inside_wheels() -> None:
 
 
 SITE = "lib/python3.11/site-packages"
+LAYOUT = Layout.locate(ROOT)
+VARIANTS = ("cuda12", "plain")
 
 
 def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> None:
@@ -100,13 +106,19 @@ def test_a_library_whose_declared_licence_is_refused(tmp_path: Path, monkeypatch
     assert found.startswith(f"noarch/more-1.0-0.conda: {library}: zlib: SSPL-1.0 is refused: ")
 
 
-def test_what_was_linked_in_is_judged(tmp_path: Path) -> None:
+def test_a_closed_licence_of_what_was_linked_in_is_the_packages_too(tmp_path: Path) -> None:
     """PyTorch's closed oneMKL has no file of its own."""
     seen = str(third_party.declared().packages["powerai-pytorch"].seen)
-    make_package(tmp_path, "powerai-pytorch", seen, files={f"{SITE}/torch/lib/libtorch_cpu.so": "x"})
-    notes = licenses.allowed(index(tmp_path)).notes
-    [note] = [text for text in notes if text.startswith("LicenseRef-Intel-Simplified-Software: ")]
-    assert note.endswith(" (powerai-pytorch (Intel oneMKL))")
+    closed, files = "LicenseRef-Intel-Simplified-Software", {f"{SITE}/torch/lib/libtorch_cpu.so": "x"}
+    make_package(tmp_path / "a", "powerai-pytorch", seen, files=files)
+    check = licenses.allowed(index(tmp_path / "a"))
+    [found] = check.findings
+    assert f"Intel oneMKL is in {SITE}/torch/lib/libtorch_cpu.so under {closed}, which the package" in found
+    make_package(tmp_path / "b", "powerai-pytorch", seen, files=files, license_=f"MIT AND {closed}")
+    check = licenses.allowed(index(tmp_path / "b"))
+    assert check.ok
+    [note] = [text for text in check.notes if text.startswith(f"{closed}: ")]
+    assert note.endswith(" (powerai-pytorch, powerai-pytorch (Intel oneMKL))")
 
 
 def test_a_damaged_package_is_for_other_checks_to_report(tmp_path: Path) -> None:
@@ -227,3 +239,20 @@ def test_the_licences_of_a_whole_image(tmp_path: Path) -> None:
         "Apache-2.0",
     }
     assert wanted <= set(parts)
+
+
+def test_the_decision_on_onemkl() -> None:
+    """Passed on, as its licence allows: unmodified, in binary form, with its text. Search paths stay as they
+    are, and links lead to the environment's libraries. It is in the builds for GPUs, too.
+    """
+    for variant in (None, *VARIANTS):
+        rules = read_config(LAYOUT, variants.find(LAYOUT, variant) if variant else None).rules("torch")
+        assert rules.unmodified and rules.compile and rules.redistribute, variant
+        assert "LicenseRef-Intel-Simplified-Software" in str(rules.license)
+        assert list(rules.license_from.values()) == ["mkl_include-2024.2.2.dist-info/LICENSE.txt"]
+        assert not [file for file in rules.needed if "libtorch_cpu" in file]
+    [text] = rules.license_from.values()
+    document = json.loads(RecipeSet(LAYOUT).by_name["powerai-pytorch"].text)
+    copied = [line for line in document["build"]["script"] if text in line]
+    assert len(copied) == 1 and document["about"]["license_file"][-1] in copied[0]
+    assert not [line for line in document["build"]["script"] if "--platform" in line]

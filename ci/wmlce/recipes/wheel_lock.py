@@ -44,8 +44,8 @@ class WheelRules(BaseModel):
     versions work too and one has to be found for several distributions; the installed metadata says the same
     extras:       extras of the distribution whose dependencies the package has
     license_files: paths inside the wheel, where the text lies elsewhere than METADATA's standard has it
-    license_from: wheel of another distribution, locked in sources.lock.yaml -> the text inside it of a licence
-    of what was linked into this one
+    license_from: wheel of another distribution, in sources.lock.yaml -> the text in it of a licence of what
+    was linked into this one
     redistribute: false where the licence does not allow passing the package on: mirrors, bundles, images and
     installers leave it out
     unmodified:   true where the licence does not allow changed files: search paths stay as they are

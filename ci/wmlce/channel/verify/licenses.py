@@ -18,6 +18,7 @@ from wmlce.util.host import cpu_count
 
 _TEXT = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)$", re.IGNORECASE)
 _IN_INFO = "info/licenses/"
+_CLOSED = re.compile(r"LicenseRef-(?!Public-Domain\b)[A-Za-z0-9.-]+")
 
 
 def allowed(folder: Path) -> Check:
@@ -50,6 +51,12 @@ def allowed(folder: Path) -> Check:
         for part in third_party.inside(str(entry["name"]), str(entry["version"]), contents[key]):
             parts += 1
             inside = license_policy.judge(part.project.license)
+            closed = set(_CLOSED.findall(part.project.license)) - set(_CLOSED.findall(license_))
+            if closed:
+                check.findings.append(
+                    f"{key}: {part.name} is in {part.paths[0]} under {', '.join(sorted(closed))}, "
+                    "which the package does not name: add it to about.license, and its text, or leave it out"
+                )
             check.findings += [f"{key}: {part.paths[0]}: {part.name}: {text}" for text in inside.problems]
             for condition in inside.conditions:
                 conditions.setdefault(condition, set()).add(f"{entry['name']} ({part.name})")
