@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from cyclonedx.model import HashAlgorithm, HashType, Property, XsUri
+from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType, Patch, PatchClassification, Pedigree
 from cyclonedx.model.issue import IssueClassification, IssueType, IssueTypeSource
@@ -100,17 +100,19 @@ class Part:
     @property
     def inside(self) -> list[Inside]:
         whole = self.purl.to_string()
-        found = []
+        pieces = []
         for name, version in distributions(self.files):
             purl = PackageURL("pypi", None, name, version).to_string()
-            found.append(Inside(f"{whole}#{purl}", name, version, purl))
-        told = {path: item.versions for path, item in self.objects.items()}
+            pieces.append(Inside(f"{whole}#{purl}", name, version, purl))
+        versions = {path: item.versions for path, item in self.objects.items()}
         objects = {*self.objects, *third_party.bundled(self.files)}
-        for part in third_party.inside(str(self.entry["name"]), str(self.entry["version"]), objects, told):
+        for part in third_party.inside(
+            str(self.entry["name"]), str(self.entry["version"]), objects, versions
+        ):
             plain = PackageURL.from_string(part.project.purl)
             purl = PackageURL(plain.type, plain.namespace, plain.name, part.version).to_string()
             ref = f"{whole}#{part.name}{'@' + part.version if part.version else ''}"
-            found.append(
+            pieces.append(
                 Inside(
                     f"{ref}{' (linked)' if part.linked else ''}",
                     part.name,
@@ -121,7 +123,7 @@ class Part:
                     part.linked,
                 )
             )
-        return found
+        return pieces
 
 
 def of_channel(layout: Layout, folder: Path, form: Form = "cyclonedx") -> str:
@@ -284,9 +286,7 @@ def _pedigree(fixed: Fixed) -> Pedigree:
                     IssueType(
                         type=IssueClassification.SECURITY,
                         id=name,
-                        source=IssueTypeSource(
-                            name="Debian", url=XsUri(f"https://security-tracker.debian.org/tracker/{name}")
-                        ),
+                        source=IssueTypeSource(name="Debian"),
                     )
                     for name in names
                 ],
@@ -330,9 +330,9 @@ def _spdx(name: str, parts: Sequence[Part], serial: uuid.UUID, time: datetime) -
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", whole)]
     ids = {part.key: f"SPDXRef-package-{n}" for n, part in enumerate(parts)}
     for part in parts:
-        about, own = part.entry, ids[part.key]
+        about, package_id = part.entry, ids[part.key]
         item = _spdx_package(
-            own, about["name"], about["version"], about.get("license"), part.purl.to_string()
+            package_id, about["name"], about["version"], about.get("license"), part.purl.to_string()
         )
         item["packageFileName"] = part.key
         item["checksums"] = [{"algorithm": "SHA256", "checksumValue": str(about["sha256"])}]
@@ -343,15 +343,15 @@ def _spdx(name: str, parts: Sequence[Part], serial: uuid.UUID, time: datetime) -
                 f"{', '.join(part.fixed.patches)}{cves}"
             )
         packages.append(item)
-        relations.append((whole, "CONTAINS", own))
-        relations += [(own, "DEPENDS_ON", ids[key]) for key in part.needs]
+        relations.append((whole, "CONTAINS", package_id))
+        relations += [(package_id, "DEPENDS_ON", ids[key]) for key in part.needs]
         for number, inner in enumerate(part.inside):
-            ref = f"{own}-{number}"
+            ref = f"{package_id}-{number}"
             text = _spdx_package(ref, inner.name, inner.version, inner.license, inner.purl)
             if inner.paths:
                 text["comment"] = f"{'linked into ' if inner.linked else ''}{', '.join(inner.paths)}"
             packages.append(text)
-            relations.append((own, "STATIC_LINK" if inner.linked else "CONTAINS", ref))
+            relations.append((package_id, "STATIC_LINK" if inner.linked else "CONTAINS", ref))
     references = sorted({ref for item in packages for ref in _REFERENCE.findall(item["licenseDeclared"])})
     document = {
         "spdxVersion": "SPDX-2.3",
@@ -365,8 +365,8 @@ def _spdx(name: str, parts: Sequence[Part], serial: uuid.UUID, time: datetime) -
         },
         "packages": packages,
         "relationships": [
-            {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
-            for one, kind, other in relations
+            {"spdxElementId": subject, "relationshipType": kind, "relatedSpdxElement": target}
+            for subject, kind, target in relations
         ],
         "hasExtractedLicensingInfos": [
             {"licenseId": ref, "name": ref, "extractedText": "The text is in the package: info/licenses."}

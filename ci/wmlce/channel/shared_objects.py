@@ -125,9 +125,9 @@ def of_record(layout: Layout, prefix: Path, record: Mapping[str, Any]) -> Held:
         if path.is_symlink() or not path.is_file():
             continue
         with path.open("rb") as stream:
-            found = read_file(stream, str(record["name"]), name)
-        if found is not None:
-            held.objects[name] = found
+            shared_object = read_file(stream, str(record["name"]), name)
+        if shared_object is not None:
+            held.objects[name] = shared_object
     return held
 
 
@@ -148,9 +148,9 @@ def _read(path: Path, package: str, scratch: Path) -> Held:
         with tempfile.TemporaryFile(dir=scratch) as copy:
             copy.write(start)
             shutil.copyfileobj(stream, copy, 1 << 20)
-            found = read_file(copy, package, member.name)
-        if found is not None:
-            held.objects[member.name] = found
+            shared_object = read_file(copy, package, member.name)
+        if shared_object is not None:
+            held.objects[member.name] = shared_object
     for record, text in sorted(listings.items()):
         held.records[record] = sorted(set(_listed(record, text)) & held.objects.keys())
     return held
@@ -211,7 +211,7 @@ def _build_id(elf: ELFFile) -> str | None:
 def _defines(elf: ELFFile, symbol: str) -> bool:
     for section in elf.iter_sections():
         if isinstance(section, GNUHashSection | ELFHashSection):
-            found = section.get_symbol(symbol)
-            if found is not None:
-                return bool(found["st_shndx"] != "SHN_UNDEF")
+            shared_object = section.get_symbol(symbol)
+            if shared_object is not None:
+                return bool(shared_object["st_shndx"] != "SHN_UNDEF")
     return False

@@ -36,14 +36,14 @@ class Project(BaseModel):
 class Contents(BaseModel):
     """What is in a package.
 
-    own:    shared objects of its own project, as patterns
+    project_files: shared objects of its own project, as patterns
     holds:  project -> those that are that project's
     linked: shared objects, as a pattern -> projects that were linked into them, each `NAME` or `NAME VERSION`
     seen:   the package's version in which `linked` was looked up
     """
 
     model_config = ConfigDict(extra="forbid")
-    own: list[str] = []
+    project_files: list[str] = []
     holds: dict[str, list[str]] = {}
     linked: dict[str, list[str]] = {}
     seen: str | None = None
@@ -99,7 +99,7 @@ def owner(package: str, path: str, soname: str | None) -> str | None:
     """
     table = declared()
     contents = table.contents(package)
-    if any(_fits(path, soname, pattern) for pattern in contents.own):
+    if any(_fits(path, soname, pattern) for pattern in contents.project_files):
         return package
     for project, patterns in contents.holds.items():
         if any(_fits(path, soname, pattern) for pattern in patterns):
@@ -139,30 +139,33 @@ class Inside:
 
 
 def inside(
-    package: str, version: str, paths: Iterable[str], told: Mapping[str, Mapping[str, str]] | None = None
+    package: str,
+    version: str,
+    paths: Iterable[str],
+    text_versions: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Inside]:
     """The projects inside a package beside its own, by the paths of its files; a library in several versions
     counts once for each.
 
-    told: path -> project -> the version that the file names
+    text_versions: path -> project -> the version that the file names
     """
     contents = declared().contents(package)
-    found: dict[tuple[str, str, bool], list[str]] = {}
+    places_of: dict[tuple[str, str, bool], list[str]] = {}
     for path in sorted(paths):
-        texts = (told or {}).get(path, {})
+        in_text = (text_versions or {}).get(path, {})
         project = owner(package, path, None)
         if project is not None and project != package:
-            found.setdefault((project, texts.get(project, ""), False), []).append(path)
+            places_of.setdefault((project, in_text.get(project, ""), False), []).append(path)
         for name, stated in _linked(contents, path):
-            known = texts.get(name) or (stated if contents.seen == version else None)
-            found.setdefault((name, known or "", True), []).append(path)
-    for name, known, linked in sorted(found):
-        same = [key for key in found if key[0] == name and key[2] == linked and key[1]]
-        if not known and len(same) == 1:  # of the libraries of one project, one tells for all
-            found[same[0]] = sorted([*found[same[0]], *found.pop((name, known, linked))])
+            part_version = in_text.get(name) or (stated if contents.seen == version else None)
+            places_of.setdefault((name, part_version or "", True), []).append(path)
+    for name, part_version, linked in sorted(places_of):
+        same = [key for key in places_of if key[0] == name and key[2] == linked and key[1]]
+        if not part_version and len(same) == 1:  # of the libraries of one project, one tells for all
+            places_of[same[0]] = sorted([*places_of[same[0]], *places_of.pop((name, part_version, linked))])
     return [
-        Inside(name, known or None, tuple(places), linked)
-        for (name, known, linked), places in sorted(found.items())
+        Inside(name, part_version or None, tuple(places), linked)
+        for (name, part_version, linked), places in sorted(places_of.items())
     ]
 
 
@@ -183,10 +186,10 @@ def versions(package: str, path: str, content: bytes | mmap.mmap) -> dict[str, s
     contents = declared().contents(package)
     projects = {name for name, _ in _linked(contents, path)}
     project = owner(package, path, None)
-    found = {}
+    named_versions = {}
     for name in sorted(projects | ({project} if project not in (None, package) else set())):
         pattern = declared().projects[str(name)].version
         match = re.search(pattern.encode(), content) if pattern else None
         if match is not None:
-            found[str(name)] = ".".join(group.decode() for group in match.groups())
-    return found
+            named_versions[str(name)] = ".".join(group.decode() for group in match.groups())
+    return named_versions

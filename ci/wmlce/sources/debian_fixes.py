@@ -85,7 +85,7 @@ def of_source(archive: Path, script: str, title: str) -> dict[str, list[str]]:
                 texts[inner] = stream.read().decode(errors="replace") if stream else ""
     names = applied(script, texts.get("debian/patches/series", ""), title)
     items = list(_items(texts.get("debian/changelog", "")))
-    found = {}
+    fixes = {}
     for name in names:
         text = texts.get(f"debian/patches/{name}")
         if text is None:
@@ -94,8 +94,8 @@ def of_source(archive: Path, script: str, title: str) -> dict[str, list[str]]:
             )
         head = re.split(r"^(?:--- |diff |Index: )", text, maxsplit=1, flags=re.MULTILINE)[0]
         beside = [item for item in items if name in item or name.rpartition("/")[2] in item]
-        found[name] = sorted(set(_CVE.findall(" ".join([name, head, _comment(script, name), *beside]))))
-    return found
+        fixes[name] = sorted(set(_CVE.findall(" ".join([name, head, _comment(script, name), *beside]))))
+    return fixes
 
 
 def _comment(script: str, name: str) -> str:
@@ -129,14 +129,14 @@ def update(layout: Layout, sources: Iterable[LockedSource]) -> bool:
             continue
         title = f"recipes/{path.parent.name}/{path.name}"
         place = layout.cache / "sources" / archive.sha256 / archive.name
-        known = before.get((source.package, str(source.suite), source.version))
+        earlier = before.get((source.package, str(source.suite), source.version))
         if not place.is_file():
-            if known is None:
+            if earlier is None:
                 raise WmlceError(
                     f"{archive.name} is not in the cache: what Debian fixed in it is unknown",
                     remedy=f"wmlce source fetch {source.recipes[0]}",
                 )
-            result.append(known)
+            result.append(earlier)
             continue
         fixed = Fixed(
             packages=sorted(name for name, recipe in by_output.items() if recipe.name in source.recipes),

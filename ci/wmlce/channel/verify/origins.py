@@ -31,13 +31,13 @@ def every_object(layout: Layout, folder: Path, say: Callable[[str], None]) -> Ch
     with ThreadPoolExecutor(cpu_count()) as pool:
         for done, ((key, entry), held) in enumerate(zip(jobs, pool.map(examine, jobs), strict=True), 1):
             package, version = str(entry["name"]), str(entry["version"])
-            for path, found in sorted(held.objects.items()) if held is not None else ():
+            for path, shared_object in sorted(held.objects.items()) if held is not None else ():
                 owner = held.extension_of(path) if held is not None else None
-                owner = owner or third_party.owner(package, path, found.soname)
+                owner = owner or third_party.owner(package, path, shared_object.soname)
                 if owner is not None:
                     counts[owner] += 1
                     continue
-                name = f" (SONAME {found.soname})" if found.soname else ""
+                name = f" (SONAME {shared_object.soname})" if shared_object.soname else ""
                 check.findings.append(
                     f"{key}: {path}{name}: nobody says whose it is: leave it out, or declare it in "
                     f"{third_party.FILE}"
