@@ -27,7 +27,7 @@ def make_package(
     subdir: str = "noarch",
     license_: str | None = "MIT",
     license_family: str | None = None,
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
 ) -> Path:
     """SUBDIR/NAME-VERSION-0.conda with share/NAME, `size` bytes that do not compress, and with `files`."""
     words = (hashlib.sha256(f"{name} {version} {n}".encode()).digest() for n in range(size // 32 + 1))
@@ -43,7 +43,7 @@ def make_package(
         **({"noarch": "generic"} if subdir == "noarch" else {"arch": "x86_64", "platform": "linux"}),
         **({"license_family": license_family} if license_family else {}),
     }
-    more = {place: text.encode() for place, text in (files or {}).items()}
+    more = {place: data.encode() if isinstance(data, str) else data for place, data in (files or {}).items()}
     installed = {f"share/{name}": content, **{p: more[p] for p in more if not p.startswith("info/")}}
     paths = [
         {

@@ -36,6 +36,9 @@ def test_what_an_image_holds(singularity: Singularity, image: Path) -> None:
     labels = json.loads(singularity("inspect", "--json", image).stdout)["data"]["attributes"]["labels"]
     assert labels["ibm-wml-ce.lock"] == inside["lock"] and len(inside["lock"]) == 64
     assert labels["ibm-wml-ce.release"] == (ROOT / "VERSION").read_text().strip()
+    licenses = labels["org.opencontainers.image.licenses"].split(" AND ")
+    # of bash, the C library, and the oneMKL in PyTorch
+    assert {"GPL-3.0-or-later", "LGPL-2.1-or-later", "LicenseRef-Intel-Simplified-Software"} <= {*licenses}
     assert str(ROOT) not in json.dumps(labels)
     help_text = singularity("run-help", image).stdout
     assert "ddlrun -np 2 python train.py" in help_text

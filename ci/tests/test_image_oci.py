@@ -79,6 +79,7 @@ def test_it_is_what_the_specification_says(unpacked: Path, small_image: Path) ->
     assert (config["os"], config["architecture"]) == ("linux", "amd64")
     record = json.loads(small_image.with_name(f"{small_image.name}.json").read_text())
     assert config["config"]["Labels"]["ibm-wml-ce.lock"] == record["lock"]
+    assert config["config"]["Labels"]["org.opencontainers.image.licenses"] == record["licenses"]
     variables = dict(entry.split("=", 1) for entry in config["config"]["Env"])
     assert variables["PATH"].startswith("/opt/ibm-wml-ce/bin:") and variables["LANG"] == "C.UTF-8"
     assert variables["OPAL_PREFIX"] == "/opt/ibm-wml-ce" and "PWD" not in variables

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.networking import Client
 from scratch_clone import Clone
@@ -54,6 +55,27 @@ def test_it_is_as_if_made_of_the_files_and_reads_only_what_is_new(clone: Clone, 
     assert entries(beside) == read_anew(beside, tmp_path / "beside")
     exporting = next(entry for entry in now.values() if entry["name"] == "exporting")
     assert exporting["run_exports"] == {"weak": ["exporting >=1.0"]}
+
+
+def test_exports_stand_where_condas_tools_have_them(clone: Clone, tmp_path: Path) -> None:
+    """In run_exports.json, and not in repodata.json, in no form of it; also after another publication."""
+    channel = clone.root / "build/channel/linux-64"
+    clone.recipe("exporting", extra={"requirements": {"run_exports": ["exporting >=1.0"]}})
+    for name in ("plain", "late"):
+        clone.recipe(name)
+        clone.built()
+        document = json.loads((channel / "run_exports.json").read_text())
+        assert document["info"] == {"subdir": "linux-64", "version": 1}
+        exports = {file.rsplit("-", 2)[0]: item for file, item in document["packages.conda"].items()}
+        assert exports["exporting"] == {"run_exports": {"weak": ["exporting >=1.0"]}}
+        assert exports["plain"] == {"run_exports": {}}
+        for text in (
+            (channel / "repodata.json").read_bytes(),
+            zstandard.decompress((channel / "repodata.json.zst").read_bytes()),
+        ):
+            listed = json.loads(text)["packages.conda"]
+            assert len(listed) == len(exports)
+            assert not [file for file, entry in listed.items() if "run_exports" in entry]
 
 
 def test_what_is_known_of_other_bytes_is_not_believed(clone: Clone, tmp_path: Path) -> None:

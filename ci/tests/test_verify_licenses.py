@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,16 @@ from small_channel import index, make_package
 from test_verify import findings, verify
 from tree import ROOT
 from wmlce.channel.verify import licenses
-from wmlce.recipes.license_policy import bundled, judge, policy
+from wmlce.images import image as images
+from wmlce.images.debian import DebianPackage, listed_names
+from wmlce.recipes import third_party
+from wmlce.recipes import variant as variants
+from wmlce.recipes.license_policy import judge, policy
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.recipe_set import RecipeSet
+from wmlce.recipes.third_party import bundled
+from wmlce.recipes.wheel_lock import read_config
+from wmlce.util.layout import Layout
 
 
 @pytest.mark.parametrize(
@@ -63,6 +72,8 @@ def test_names_of_libraries_inside_wheels() -> None:
 
 
 SITE = "lib/python3.11/site-packages"
+LAYOUT = Layout.locate(ROOT)
+VARIANTS = ("cuda12", "plain")
 
 
 def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> None:
@@ -78,21 +89,36 @@ def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> Non
     assert bare == "noarch/bare-1.0-0.conda names no licence: add about.license to its recipe"
     assert library == (
         f"noarch/more-1.0-0.conda: it brings {SITE}/more.libs/libodd-0123abcd.so.1, and the licence of "
-        "libodd is unknown: declare it in ci/wmlce/recipes/license_policy.yaml"
+        "libodd is unknown: declare it in ci/wmlce/recipes/third_party.yaml"
     )
     assert refused.startswith("noarch/refused-1.0-0.conda: SSPL-1.0 is refused: ")
     gpl, mpl = check.notes
     assert gpl.startswith("GPL-3.0-or-later: ") and gpl.endswith(" (another, copyleft)")
     assert mpl.startswith("MPL-2.0: ") and mpl.endswith(" (more (libzmq))")
-    assert check.summary == "6 packages under 4 licences, 3 libraries inside wheels"
+    assert check.summary == "6 packages under 4 licences, 2 projects of others inside"
 
 
 def test_a_library_whose_declared_licence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = f"{SITE}/more.libs/libz-0123abcd.so.1"
     make_package(tmp_path, "more", files={library: "x"})
-    monkeypatch.setitem(policy().bundled, "libz", "SSPL-1.0")
+    monkeypatch.setattr(third_party.declared().projects["zlib"], "license", "SSPL-1.0")
     [found] = licenses.allowed(index(tmp_path)).findings
-    assert found.startswith(f"noarch/more-1.0-0.conda: {library}: SSPL-1.0 is refused: ")
+    assert found.startswith(f"noarch/more-1.0-0.conda: {library}: zlib: SSPL-1.0 is refused: ")
+
+
+def test_a_closed_licence_of_what_was_linked_in_is_the_packages_too(tmp_path: Path) -> None:
+    """PyTorch's closed oneMKL has no file of its own."""
+    seen = str(third_party.declared().packages["powerai-pytorch"].seen)
+    closed, files = "LicenseRef-Intel-Simplified-Software", {f"{SITE}/torch/lib/libtorch_cpu.so": "x"}
+    make_package(tmp_path / "a", "powerai-pytorch", seen, files=files)
+    check = licenses.allowed(index(tmp_path / "a"))
+    [found] = check.findings
+    assert f"Intel oneMKL is in {SITE}/torch/lib/libtorch_cpu.so under {closed}, which the package" in found
+    make_package(tmp_path / "b", "powerai-pytorch", seen, files=files, license_=f"MIT AND {closed}")
+    check = licenses.allowed(index(tmp_path / "b"))
+    assert check.ok
+    [note] = [text for text in check.notes if text.startswith(f"{closed}: ")]
+    assert note.endswith(" (powerai-pytorch, powerai-pytorch (Intel oneMKL))")
 
 
 def test_a_damaged_package_is_for_other_checks_to_report(tmp_path: Path) -> None:
@@ -181,3 +207,52 @@ def test_of_this_channel() -> None:
     check = licenses.allowed(ROOT / "build/channel")
     assert check.ok, check.findings
     assert any("scikit-learn (libgomp)" in note for note in check.notes)
+
+
+def test_every_debian_package_of_an_image_has_a_licence() -> None:
+    declared = third_party.declared().debian
+    assert sorted(declared) == sorted(listed_names(ROOT / "containers/debian-packages.txt"))
+    assert all(canonical(license_) == license_ for license_ in declared.values())
+
+
+def test_the_licences_of_a_whole_image(tmp_path: Path) -> None:
+    """The label is made of the environment's records, what is inside the packages, and Debian's packages."""
+    root = tmp_path / "root"
+    records = root / images.PREFIX.relative_to("/") / "conda-meta"
+    records.mkdir(parents=True)
+    torch = f"{SITE}/torch/lib/libtorch_cpu.so"
+    for name, license_, file in (
+        ("powerai-pytorch", "MIT AND (ISC OR 0BSD)", torch),
+        ("odd", "no expression", "a"),
+    ):
+        record = {"name": name, "version": "1.0", "license": license_, "files": [file]}
+        (records / f"{name}.json").write_text(json.dumps(record))
+    bash = DebianPackage("bash", "1", "bash_1_amd64.deb", "0" * 64, tmp_path)
+    found = images._licenses(images.Content("", {}, "1", [], {}, [bash]), root)
+    parts = found.split(" AND ")
+    assert parts == sorted(set(parts)) and canonical(found) == found
+    wanted = {
+        "MIT",
+        "(ISC OR 0BSD)",
+        "GPL-3.0-or-later",
+        "LicenseRef-Intel-Simplified-Software",
+        "Apache-2.0",
+    }
+    assert wanted <= set(parts)
+
+
+def test_the_decision_on_onemkl() -> None:
+    """Passed on, as its licence allows: unmodified, in binary form, with its text. Search paths stay as they
+    are, and links lead to the environment's libraries. It is in the builds for GPUs, too.
+    """
+    for variant in (None, *VARIANTS):
+        rules = read_config(LAYOUT, variants.find(LAYOUT, variant) if variant else None).rules("torch")
+        assert rules.unmodified and rules.compile and rules.redistribute, variant
+        assert "LicenseRef-Intel-Simplified-Software" in str(rules.license)
+        assert list(rules.license_from.values()) == ["mkl_include-2024.2.2.dist-info/LICENSE.txt"]
+        assert not [file for file in rules.needed if "libtorch_cpu" in file]
+    [text] = rules.license_from.values()
+    document = json.loads(RecipeSet(LAYOUT).by_name["powerai-pytorch"].text)
+    copied = [line for line in document["build"]["script"] if text in line]
+    assert len(copied) == 1 and document["about"]["license_file"][-1] in copied[0]
+    assert not [line for line in document["build"]["script"] if "--platform" in line]

@@ -3,23 +3,60 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
 from scratch_clone import Clone
+from spdx_tools.spdx.parser.jsonlikedict.json_like_dict_parser import JsonLikeDictParser
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 from tree import ROOT
 from wmlce.channel import published, sbom
+from wmlce.sources import debian_fixes
+from wmlce.upkeep.advisories import Advisories
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
+from wmlce.util.layout import Layout
 
 
 def valid(text: str) -> dict[str, Any]:
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     document: dict[str, Any] = json.loads(text)
     return document
+
+
+def valid_spdx(text: str) -> dict[str, Any]:
+    """By SPDX's own tool."""
+    document: dict[str, Any] = json.loads(text)
+    parsed = JsonLikeDictParser().parse(document)
+    assert [item.validation_message for item in validate_full_spdx_document(parsed, "SPDX-2.3")] == []
+    return document
+
+
+def components(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """All of a bill, those inside others and those that others are made of among them."""
+    for item in document.get("components", ()):
+        yield item
+        yield from components(item)
+        yield from item.get("pedigree", {}).get("ancestors", ())
+
+
+def scan(document: dict[str, Any], advisories: Advisories) -> set[tuple[str, str]]:
+    """Names of components and the advisories on them, as a scanner matches them: by the purl's name and
+    version, in the data of the archive that the purl names.
+    """
+    found = set()
+    for item in components(document):
+        purl = PackageURL.from_string(item["purl"])
+        suite = dict(purl.qualifiers or {}).get("distro")
+        if purl.type in ("pypi", "deb") and purl.version:
+            for advisory in advisories.of(purl.name, suite, purl.version):
+                found.add((str(item["name"]), advisory.id))
+    return found
 
 
 def graph(document: dict[str, Any]) -> dict[str, set[str]]:
@@ -43,6 +80,7 @@ def test_the_channels_bill_is_written_when_it_passed(library_and_program: Clone)
     items = {item["name"]: item for item in document["components"]}
     assert items.keys() == {"libanswer", "program", "odd"}
     assert graph(document) == {"libanswer": set(), "odd": set(), "program": {"libanswer"}}
+    valid_spdx((channel / sbom.FILES["spdx"]).read_text())
     for name, item in items.items():
         [file] = channel.glob(f"linux-64/{name}-1.0-*.conda")
         assert item["hashes"] == [{"alg": "SHA-256", "content": sha256_file(file)}]
@@ -101,18 +139,19 @@ def test_python_distributions_are_named_inside_their_packages() -> None:
 
 def test_bill_of_this_channel_and_its_environment() -> None:
     channel = ROOT / "build/channel"
-    document = valid(sbom.of_channel(channel))
+    layout = Layout.locate(ROOT)
+    document = valid(sbom.of_channel(layout, channel))
     entries = published.repodata(channel)
     hashes = sorted(item["hashes"][0]["content"] for item in document["components"])
     assert hashes == sorted(str(e["sha256"]) for listed in entries.values() for e in listed.values())
     names = {item["name"]: item for item in document["components"]}
     parts = names["numpy"]["components"]
-    assert [part["purl"].split("@")[0] for part in parts if "purl" in part] == ["pkg:pypi/numpy"]
-    assert "libgfortran" in {part["name"] for part in parts if "purl" not in part}
+    assert "pkg:pypi/numpy" in {part["purl"].split("@")[0] for part in parts}
+    assert "libgfortran" in {part["name"] for part in parts}
     needs = graph(document)
     assert "numpy" in needs["scipy"] and "python" in needs["numpy"]
     assert all(item.get("licenses") for item in document["components"])
-    installed = valid(sbom.of_environment(ROOT / "build/envs/powerai"))
+    installed = valid(sbom.of_environment(layout, ROOT / "build/envs/powerai"))
     refs = {item["bom-ref"] for item in document["components"]}
     assert {item["bom-ref"] for item in installed["components"]} <= refs
 
@@ -125,4 +164,54 @@ def test_a_file_that_is_no_package_is_named(clone: Clone) -> None:
     file.unlink()
     file.write_text("not a package")
     with pytest.raises(WmlceError, match=r"a-1\.0-.*\.conda cannot be read"):
-        sbom.of_channel(channel)
+        sbom.of_channel(Layout.locate(clone.root), channel)
+
+
+def test_what_is_inside_of_this_channel() -> None:
+    """What lies beside Open MPI, what is linked into PyTorch and TensorFlow, with licences and versions; SPDX
+    says the same.
+    """
+    layout, channel = Layout.locate(ROOT), ROOT / "build/channel"
+    document = valid(sbom.of_channel(layout, channel))
+    inside = {
+        item["name"]: {part["name"] for part in item["components"]}
+        for item in document["components"]
+        if "components" in item
+    }
+    assert {"libevent", "hwloc", "UCX", "OpenPMIx", "PRRTE", "libfabric"} <= inside["powerai-openmpi"]
+    assert {"Intel oneMKL", "oneDNN", "XNNPACK", "gloo", "Protocol Buffers"} <= inside["powerai-pytorch"]
+    assert {"gRPC", "BoringSSL", "curl", "SQLite"} <= inside["powerai-tensorflow-base"]
+    parts = {part["name"]: part for item in document["components"] for part in item.get("components", ())}
+    assert parts["libevent"]["purl"] == "pkg:github/libevent/libevent@2.1.12"
+    assert parts["Intel oneMKL"]["licenses"] == [{"expression": "LicenseRef-Intel-Simplified-Software"}]
+    spdx = valid_spdx(sbom.of_channel(layout, channel, "spdx"))
+    names = {item["name"] for item in spdx["packages"]}
+    assert {item["name"] for item in components(document)} - {
+        item.package for item in debian_fixes.read(ROOT)
+    } <= names
+    [openssl] = [item for item in spdx["packages"] if item["name"] == "openssl"]
+    assert "; fixed: CVE-" in openssl["sourceInfo"]
+
+
+def test_a_scan_finds_the_planted_hole_and_none_that_debian_has_fixed(tmp_path: Path) -> None:
+    """Advisories in OSV's form: on a distribution inside a package, and on Debian's sources."""
+    layout = Layout.locate(ROOT)
+    document = valid(sbom.of_channel(layout, ROOT / "build/channel"))
+    source = next(item for item in debian_fixes.read(ROOT) if "libexpat" in item.packages)
+
+    def advisory(name: str, archive: str, package: str, fixed: str) -> None:
+        events = [{"introduced": "0"}, {"fixed": fixed}]
+        affected = {
+            "package": {"ecosystem": archive, "name": package},
+            "ranges": [{"type": "ECOSYSTEM", "events": events}],
+        }
+        (tmp_path / f"{name}.json").write_text(json.dumps({"id": name, "affected": [affected]}))
+
+    advisory("PLANTED", "PyPI", "numpy", "999")
+    advisory("OLD", "PyPI", "numpy", "0.1")
+    advisory("FIXED-BY-DEBIAN", "Debian:12", "expat", source.version)
+    advisory("NOT-YET", "Debian:12", "expat", f"{source.version}.1")
+    assert scan(document, Advisories(tmp_path)) == {("numpy", "PLANTED"), ("expat", "NOT-YET")}
+    [expat] = [item for item in document["components"] if item["name"] == "libexpat"]
+    solved = {issue["id"] for patch in expat["pedigree"]["patches"] for issue in patch["resolves"]}
+    assert "CVE-2024-45490" in solved and solved == set(source.cves)

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import zstandard
 from rattler import Version
 from rattler.index import index_fs
 from rattler.package import IndexJson
@@ -35,6 +36,7 @@ from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
 
 Say = Callable[[str], None]
+RUN_EXPORTS = "run_exports.json"
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -106,7 +108,37 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
         if path.is_file():
             document = json.loads(path.read_text())
             documents[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
+            for file, exported in _exports(path.with_name(RUN_EXPORTS)).items():
+                if exported and file in documents[subdir]:
+                    documents[subdir][file]["run_exports"] = exported
     return documents
+
+
+def _exports(path: Path) -> dict[str, Any]:
+    """What packages export, of a subdir's run_exports.json; empty where it has none."""
+    if not path.is_file():
+        return {}
+    listed = json.loads(path.read_text()).get("packages.conda", {})
+    return {str(file): item["run_exports"] for file, item in listed.items()}
+
+
+def _separate_exports(folder: Path) -> None:
+    """Move what packages export out of repodata.json, which has no such key, into run_exports.json, where
+    conda-build and rattler-build look for it. The shards keep it: theirs is a form with that key.
+    """
+    for subdir in subdirs(folder):
+        path = folder / subdir / "repodata.json"
+        document = json.loads(path.read_text())
+        exports: dict[str, dict[str, Any]] = {}
+        for kind in ("packages", "packages.conda"):
+            exports[kind] = {
+                file: {"run_exports": entry.pop("run_exports", {})}
+                for file, entry in document.get(kind, {}).items()
+            }
+        write_json(path.with_name(RUN_EXPORTS), {"info": {"subdir": subdir, "version": 1}, **exports})
+        write_json(path, document)
+        compressed = zstandard.ZstdCompressor(level=19).compress(path.read_bytes())
+        path.with_name("repodata.json.zst").write_bytes(compressed)
 
 
 def entries(folder: Path) -> dict[str, dict[str, Any]]:
@@ -167,6 +199,7 @@ def index(folder: Path, indexed: Mapping[str, Mapping[str, Any]]) -> None:
             + (" cannot be read" if unreadable else ""),
             remedy="put the right files back: wmlce channel build",
         ) from error
+    _separate_exports(folder)
     with suppress(OSError):
         (folder / ".tmp").rmdir()  # what the index library leaves is nothing to be served
     for path in folder.rglob("*"):
@@ -451,7 +484,7 @@ def _files(folder: Path) -> dict[str, Path]:
 def _whole(folder: Path, packages: Mapping[str, PackageFile]) -> bool:
     """Are all packages there with their content, indexed in every form? `wanted` are known to be right."""
     for subdir in subdirs(folder):
-        for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"):
+        for name in ("repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst", RUN_EXPORTS):
             if not (folder / subdir / name).is_file():
                 return False
     listed = entries(folder)

@@ -102,12 +102,14 @@ def env_sbom(
     output: Annotated[
         Path | None, typer.Option("--output", help="The file; default: standard output.", metavar="FILE")
     ] = None,
+    spdx: Annotated[bool, typer.Option("--spdx", help="In SPDX 2.3.")] = False,
 ) -> None:
     """Write the bill of materials of an environment, in CycloneDX (JSON)."""
     from wmlce.channel import sbom
 
     session = session_of(context)
-    text = sbom.of_environment(_place(session.layout, name))
+    form: sbom.Form = "spdx" if spdx else "cyclonedx"
+    text = sbom.of_environment(session.layout, _place(session.layout, name), form)
     if output is None:
         print(text, end="")
     else:

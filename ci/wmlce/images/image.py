@@ -23,7 +23,8 @@ from wmlce.images import apptainer, base_system
 from wmlce.images import debian as debian_packages
 from wmlce.images.apptainer import Runtime
 from wmlce.images.debian import DebianPackage
-from wmlce.recipes.licenses import refuse_proprietary
+from wmlce.recipes import third_party
+from wmlce.recipes.licenses import all_of, refuse_proprietary
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -32,7 +33,7 @@ from wmlce.util.locks import file_lock
 PREFIX = Path("/opt/ibm-wml-ce")
 _SHARE = Path("usr/share/ibm-wml-ce")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_FORMAT = 1
+_FORMAT = 2
 """Part of the content hash: another number where the same packages would give another image."""
 _BUILD_LIMIT_S = 3600.0
 _SHIPPED = ("environment.sh", "test.sh", "train.py")
@@ -139,7 +140,7 @@ def build(layout: Layout, request: Request, *, say: Callable[[str], None]) -> bo
             _fill(layout, request, content, records, root, say)
             say(f"packing {request.output.name} and testing it with {runtime.version}")
             finished = _pack(layout, request, content, runtime, root, scratch)
-            _publish(request, content, finished, runtime)
+            _publish(request, content, root, finished, runtime)
         size = request.output.stat().st_size / 1e6
         say(f"{layout.display(request.output)}: {size:.0f} MB in {time.monotonic() - started:.0f} s")
     return True
@@ -190,7 +191,7 @@ def _fill(
     share.mkdir(parents=True)
     for name, text in content.shipped.items():
         (share / name).write_text(text)
-    write_json(share / "image.json", _described(content))
+    write_json(share / "image.json", _described(content, root))
     certificates = root / "etc/ssl/certs/ca-certificates.crt"
     if (inside / "ssl/cacert.pem").is_file():
         certificates.parent.mkdir(parents=True, exist_ok=True)
@@ -207,10 +208,22 @@ def _fill(
                 path.chmod(path.stat().st_mode | 0o444)
 
 
-def _described(content: Content) -> dict[str, Any]:
+def _licenses(content: Content, root: Path) -> str:
+    """The licences of all software in an image: packages of the channel, what is inside them, Debian's."""
+    stated = [third_party.declared().debian.get(package.name, "") for package in content.debian]
+    for path in sorted((root / PREFIX.relative_to("/") / "conda-meta").glob("*.json")):
+        record = json.loads(path.read_text())
+        stated.append(str(record.get("license") or ""))
+        inside = third_party.inside(str(record["name"]), str(record["version"]), record.get("files", ()))
+        stated += [part.project.license for part in inside]
+    return all_of(stated)
+
+
+def _described(content: Content, root: Path) -> dict[str, Any]:
     return {
         "release": content.release,
         "lock": content.lock,
+        "licenses": _licenses(content, root),
         "prefix": str(PREFIX),
         "specs": content.specs,
         "environment": content.environment,
@@ -226,7 +239,12 @@ def _pack(
     finished = scratch / request.output.name
     (scratch / "tmp").mkdir()
     # relative, as Apptainer writes it into the image
-    values = {"rootfs": root.name, "release": content.release, "lock": content.lock}
+    values = {
+        "rootfs": root.name,
+        "release": content.release,
+        "lock": content.lock,
+        "licenses": _licenses(content, root),
+    }
     arguments = [
         "build",
         *(word for key, value in values.items() for word in ("--build-arg", f"{key}={value}")),
@@ -243,13 +261,13 @@ def _pack(
     return finished
 
 
-def _publish(request: Request, content: Content, finished: Path, runtime: Runtime) -> None:
+def _publish(request: Request, content: Content, root: Path, finished: Path, runtime: Runtime) -> None:
     """The image first: a record without its image would only say that there is one."""
     with finished.open("rb") as stream:
         os.fsync(stream.fileno())
     finished.chmod(0o755)
     record = {
-        **_described(content),
+        **_described(content, root),
         "name": request.name,
         "content": content.hash,
         "built_with": runtime.version,

@@ -120,7 +120,7 @@ def _record_of_source(request: Request) -> dict[str, Any]:
     if not request.source.is_file():
         raise WmlceError(f"there is no image {request.source}", remedy="build it: wmlce image build ddl")
     record = image.read_record(request.source)
-    if record is None or "sha256" not in record:
+    if record is None or not {"sha256", "licenses"} <= record.keys():
         raise WmlceError(
             f"{image.record_of(request.source)} is missing, or not of this image",
             remedy="build the image again: wmlce image build ddl",
@@ -183,7 +183,7 @@ def _pack(
     labels = {
         "org.opencontainers.image.title": "ibm-wml-ce",
         "org.opencontainers.image.version": str(record["release"]),
-        "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.licenses": str(record["licenses"]),
         "ibm-wml-ce.release": str(record["release"]),
         "ibm-wml-ce.lock": str(record["lock"]),
     }

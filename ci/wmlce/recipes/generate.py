@@ -51,7 +51,7 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             document, folder = wheel_recipe(wheel, config, lock.python), layout.recipes
         else:
             document, folder = wheel_recipe(wheel, config, lock.python, locked_names), variant.folder(layout)
-            document["source"] = [{"path": f"../../../build/sources/{wheel.file}"}]
+            document["source"] = [{"path": f"../{source['path']}"} for source in document["source"]]
         name = document["package"]["name"]
         scripts = _scripts(
             *(["require.py"] if rules.requires else []),
@@ -59,6 +59,7 @@ def wheel_recipes(layout: Layout, variants: VariantConfig, variant: Variant | No
             *(["link_within.py"] if rules.links_within else []),
             *(["add_needed.py"] if rules.needed else []),
             *(["one_python.py"] if rules.one_python else []),
+            *(["compile.py"] if rules.compile else []),
         )
         recipes.append(Recipe(name, folder / name, json.dumps(document, indent=2), True, variants, scripts))
     return recipes
@@ -114,7 +115,7 @@ def wheel_recipe(
     rules = config.rules(wheel.name)
     noarch = wheel.noarch and rules.noarch is not False and not _is_pip(wheel)
     run, edits = _dependencies(wheel, config, rules)
-    licenses = _license_targets(wheel)
+    licenses = _license_targets(wheel, rules)
     build: dict[str, Any] = {"number": rules.number, "script": _script(wheel, rules, noarch, edits, licenses)}
     major, minor = python.split(".")[:2]
     interpreter = f"python {major}.{minor}.*"
@@ -147,7 +148,7 @@ def wheel_recipe(
     return {
         "schema_version": 1,
         "package": {"name": config.conda_name(wheel.name), "version": conda_version(wheel.version)},
-        "source": [{"path": f"../../build/sources/{wheel.file}"}],
+        "source": [{"path": f"../../build/sources/{file}"} for file in (wheel.file, *rules.license_from)],
         "build": build,
         "requirements": requirements,
         "tests": _tests(wheel, rules),
@@ -186,11 +187,12 @@ def _dependencies(
     return run + rules.run, edits
 
 
-def _license_targets(wheel: LockedWheel) -> list[str]:
-    """Where the package's files of licenses are copied to, in the order of `license_files`."""
-    if len(wheel.license_files) == 1:
-        return [Path(wheel.license_files[0]).name]
-    return [f"license-files/{number}/{Path(file).name}" for number, file in enumerate(wheel.license_files)]
+def _license_targets(wheel: LockedWheel, rules: WheelRules) -> list[str]:
+    """Where the package's files of licenses are copied to: those of `license_files`, then those of others."""
+    texts = [*wheel.license_files, *rules.license_from.values()]
+    if len(texts) == 1:
+        return [Path(texts[0]).name]
+    return [f"license-files/{number}/{Path(file).name}" for number, file in enumerate(texts)]
 
 
 def _script(
@@ -230,9 +232,16 @@ def _script(
         script.append(change("add_needed", "$SP_DIR", file, *libraries))
     kind = "" if noarch or rules.unmodified else " --platform"
     script.append(change("finish_wheel", info, json.dumps(edits, sort_keys=True)) + kind)
-    for file, target in zip(wheel.license_files, licenses, strict=True):
+    if rules.compile:
+        script.append(change("compile", info))
+    texts = [('"$SP_DIR"', file) for file in wheel.license_files]
+    for other, file in rules.license_from.items():
+        place = f"{Path(other).stem}.unpacked"
+        script.append(f'"$PYTHON" -m zipfile -e {_quoted(other)} {_quoted(place)}')
+        texts.append((_quoted(place), file))
+    for (place, file), target in zip(texts, licenses, strict=True):
         folder = _quoted(str(Path(target).parent))
-        script.append(f'mkdir -p {folder} && cp "$SP_DIR"/{_quoted(file)} {_quoted(target)}')
+        script.append(f"mkdir -p {folder} && cp {place}/{_quoted(file)} {_quoted(target)}")
     return script
 
 

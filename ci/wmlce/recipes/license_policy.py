@@ -1,11 +1,9 @@
-"""Which licences the channel's packages may have, and what the libraries inside wheels are:
-license_policy.yaml.
+"""Which licences the channel's packages may have: license_policy.yaml. Those of the libraries inside wheels
+come from third_party.yaml.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,20 +12,26 @@ import yaml
 from license_expression import ExpressionError, Licensing
 from pydantic import BaseModel, ConfigDict
 
+from wmlce.recipes import third_party
 from wmlce.recipes.licenses import canonical
+from wmlce.recipes.third_party import bundled
+
+__all__ = ["Judgement", "Policy", "bundled", "judge", "policy"]
 
 FILE = "ci/wmlce/recipes/license_policy.yaml"
-_BUNDLED = re.compile(r"(?:^|/)[^/]+\.libs/(lib[^/]+?)(?:[-.][0-9a-f]{8})*\.so[^/]*$")
 
 
 class Policy(BaseModel):
-    """license_policy.yaml."""
+    """license_policy.yaml.
+
+    bundled: libraries in the folders NAME.libs of wheels -> licence, of third_party.yaml
+    """
 
     model_config = ConfigDict(extra="forbid")
     allowed: frozenset[str]
     conditional: dict[str, str]
     refused: dict[str, str]
-    bundled: dict[str, str]
+    bundled: dict[str, str] = {}
 
 
 class Judgement(BaseModel):
@@ -41,7 +45,9 @@ class Judgement(BaseModel):
 def policy() -> Policy:
     """The policy that is shipped with the tool."""
     text = (files("wmlce.recipes") / "license_policy.yaml").read_text()
-    return Policy.model_validate(yaml.safe_load(text))
+    table = third_party.declared()
+    inside = {library: table.projects[project].license for library, project in table.libraries.items()}
+    return Policy.model_validate({**yaml.safe_load(text), "bundled": inside})
 
 
 def judge(expression: str, by: Policy | None = None) -> Judgement:
@@ -77,8 +83,3 @@ def _judge(part: Any, by: Policy) -> Judgement:
     if name in by.refused:
         return Judgement(problems=[f"{name} is refused: {by.refused[name]}"])
     return Judgement(problems=[f"the licence {name} is unknown: declare it in {FILE}"])
-
-
-def bundled(paths: Iterable[str]) -> dict[str, str]:
-    """Libraries in the folders NAME.libs of wheels: path -> name, without the hash and version in it."""
-    return {path: match[1] for path in paths if (match := _BUNDLED.search(path))}

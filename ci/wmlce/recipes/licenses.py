@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from license_expression import Licensing
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from wmlce.util.errors import WmlceError
@@ -30,6 +31,22 @@ def stated_license(expression: str | None, text: str | None) -> str | None:
     if expression:
         return canonical(expression)
     return canonical(text.strip()) if text and text.strip() else None
+
+
+def all_of(expressions: Iterable[str]) -> str:
+    """The expression for a whole whose parts are under these, each licence once; parts whose licence is no
+    expression are left out.
+    """
+    parts = set()
+    for expression in expressions:
+        stated = canonical(expression)
+        if stated is None:
+            continue
+        parsed = Licensing().parse(stated, simple=True)
+        for part in parsed.args if type(parsed).__name__ == "AND" else [parsed]:
+            text = str(part.render())
+            parts.add(f"({text})" if type(part).__name__ == "OR" else text)
+    return " AND ".join(sorted(parts))
 
 
 PROPRIETARY = "PROPRIETARY"

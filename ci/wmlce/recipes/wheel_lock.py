@@ -44,14 +44,17 @@ class WheelRules(BaseModel):
     versions work too and one has to be found for several distributions; the installed metadata says the same
     extras:       extras of the distribution whose dependencies the package has
     license_files: paths inside the wheel, where the text lies elsewhere than METADATA's standard has it
+    license_from: wheel of another distribution, in sources.lock.yaml -> the text in it of a licence of what
+    was linked into this one
     redistribute: false where the licence does not allow passing the package on: mirrors, bundles, images and
     installers leave it out
     unmodified:   true where the licence does not allow changed files: search paths stay as they are
+    compile:      true for an unmodified wheel whose modules are compiled nevertheless, as those of others are
     links:        files below site-packages, as patterns, that the environment's lib/ has links to
     no_bytecode:  Python writes no bytecode while the package is made: for wheels of which Python imports a
     module whenever it starts, whose bytecode would name the folder of the build
     links_within: PLACE -> FILE, both below site-packages: a link in place of a copy that the wheel has of a
-    library that another package has
+    library that another package has, or where an unmodified library looks for it
     needed:       library below site-packages -> libraries that it shall load, too
     run_exports:  match specs that packages built against this one need, too
     origin:       pytorch-cpu, where the locked file is of PyTorch's CPU wheel index and not of PyPI
@@ -76,8 +79,10 @@ class WheelRules(BaseModel):
     requires: dict[str, str] = {}
     extras: list[str] = []
     license_files: list[str] = []
+    license_from: dict[str, str] = {}
     redistribute: bool = True
     unmodified: bool = False
+    compile: bool = False
     links: list[str] = []
     links_within: dict[str, str] = {}
     no_bytecode: bool = False

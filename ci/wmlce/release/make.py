@@ -254,7 +254,7 @@ def _steps(
     locked = contents.write_locks(channel, question["packages"], base, staging / "locks")
     _installers(layout, request, facts, staging, say)
     _images(layout, request, staging, say)
-    bill = _sbom(channel, staging, say)
+    bill = _sbom(layout, channel, staging, say)
     documentation = _documentation(layout, facts)
     if documentation is None:
         say("without documentation: ci/docs has not made the site of this commit")
@@ -393,12 +393,13 @@ def _signed_image(
     write_json(image.record_of(place), {**facts, **signed})
 
 
-def _sbom(channel: Path, staging: Path, say: Callable[[str], None]) -> str:
-    """The bill of materials: of equal packages it has equal bytes."""
+def _sbom(layout: Layout, channel: Path, staging: Path, say: Callable[[str], None]) -> str:
+    """The bills of materials: of equal packages they have equal bytes."""
     from wmlce.channel import sbom
 
     say("bill of materials")
-    sbom.write(staging / sbom.FILE, sbom.of_channel(channel))
+    for form, name in sbom.FILES.items():
+        sbom.write(staging / name, sbom.of_channel(layout, channel, form))
     return sbom.FILE
 
 

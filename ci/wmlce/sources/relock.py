@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from wmlce.recipes.name_map import as_in_recipes
 from wmlce.recipes.recipe_set import load_source_lock
+from wmlce.sources import debian_fixes
 from wmlce.sources.apt import snapshot_time
 from wmlce.sources.debian import open_suite
 from wmlce.sources.drift import upstream
@@ -125,6 +126,8 @@ def lock(
         changes.append(f"{fresh.package}: {fresh.version}: {', '.join(file.name for file in fresh.files)}")
     if changes:
         write(layout, entries)
+    if debian_fixes.update(layout, entries):
+        changes.append(f"recipes/{debian_fixes.FILE}: what Debian fixed in them")
     return changes
 
 

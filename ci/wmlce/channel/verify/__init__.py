@@ -27,7 +27,7 @@ def run(
     tests: Sequence[str] | None = None,
 ) -> list[Check]:
     """All checks of the published channel, and of the environment `prefix` if given; writes verify.json,
-    verified.json, verify.xml and, when all passed, the bill of materials into it.
+    verified.json, verify.xml and, when all passed, the bills of materials into it.
 
     pairs: train with the frameworks of the environment in one process, too
     tests: run the tests of the packages of these names again; of all where it is empty
@@ -39,7 +39,7 @@ def run(
 def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list[Check]:
     """The checks of what a channel in `folder` holds: the published one, or that of a release."""
     from wmlce.channel import conda_forge_overlay
-    from wmlce.channel.verify import contents, floor, index, licenses, owners, paths, solvable
+    from wmlce.channel.verify import contents, floor, index, licenses, origins, owners, paths, solvable
 
     say("index, files and licences")
     checks = [index.matches_files(folder), licenses.allowed(folder)]
@@ -57,6 +57,8 @@ def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list
     checks.append(floor.packages(layout, folder))
     say("no file in two packages")
     checks.append(owners.one_owner(folder, contents.of_channel(layout, folder)))
+    say("owners of the shared objects")
+    checks.append(origins.every_object(layout, folder, say))
     return checks
 
 
@@ -114,7 +116,9 @@ def _run(
     report.write(folder, checks, prefix)
     if document["ok"]:
         say("bill of materials")
-        sbom.write(folder / sbom.FILE, sbom.of_channel(folder))
+        for form, name in sbom.FILES.items():
+            sbom.write(folder / name, sbom.of_channel(layout, folder, form))
     else:
-        (folder / sbom.FILE).unlink(missing_ok=True)
+        for name in sbom.FILES.values():
+            (folder / name).unlink(missing_ok=True)
     return checks

@@ -1,4 +1,4 @@
-"""Licences: every package has one that the policy allows, and so has every library inside it."""
+"""Licences: every package has one that the policy allows, and so has every project inside it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from conda_package_streaming.package_streaming import stream_conda_component
 
 from wmlce.channel import package_files, published
 from wmlce.channel.verify.check import Check, Say
-from wmlce.recipes import license_policy
+from wmlce.recipes import license_policy, third_party
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.host import cpu_count
 
 _TEXT = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)$", re.IGNORECASE)
 _IN_INFO = "info/licenses/"
+_CLOSED = re.compile(r"LicenseRef-(?!Public-Domain\b)[A-Za-z0-9.-]+")
 
 
 def allowed(folder: Path) -> Check:
-    """Every package names its licence as an SPDX expression, the policy allows it, and the libraries that
-    wheels bring are declared.
+    """Every package names its licence as an SPDX expression, and the policy allows it and those of the
+    projects inside, whether they are files of their own or linked in; libraries of wheels are declared.
     """
     check = Check("licences", "")
     counts: dict[str, int] = {}
@@ -30,7 +31,7 @@ def allowed(folder: Path) -> Check:
     entries = dict(sorted(published.entries(folder).items()))
     with ThreadPoolExecutor(cpu_count()) as pool:
         contents = dict(zip(entries, pool.map(lambda key: _paths(folder / key), entries), strict=True))
-    libraries = 0
+    parts = 0
     for key, entry in entries.items():
         license_ = str(entry.get("license") or "").strip()
         counts[license_] = counts.get(license_, 0) + 1
@@ -41,24 +42,29 @@ def allowed(folder: Path) -> Check:
         check.findings += [f"{key}: {problem}" for problem in judged.problems]
         for condition in judged.conditions:
             conditions.setdefault(condition, set()).add(str(entry["name"]))
-        for path, library in license_policy.bundled(contents[key]).items():
-            libraries += 1
-            stated = license_policy.policy().bundled.get(library)
-            if stated is None:
+        for path, library in third_party.bundled(contents[key]).items():
+            if library not in third_party.declared().libraries:
                 check.findings.append(
                     f"{key}: it brings {path}, and the licence of {library} is unknown: "
-                    f"declare it in {license_policy.FILE}"
+                    f"declare it in {third_party.FILE}"
                 )
-                continue
-            inside = license_policy.judge(stated)
-            check.findings += [f"{key}: {path}: {problem}" for problem in inside.problems]
+        for part in third_party.inside(str(entry["name"]), str(entry["version"]), contents[key]):
+            parts += 1
+            inside = license_policy.judge(part.project.license)
+            closed = set(_CLOSED.findall(part.project.license)) - set(_CLOSED.findall(license_))
+            if closed:
+                check.findings.append(
+                    f"{key}: {part.name} is in {part.paths[0]} under {', '.join(sorted(closed))}, "
+                    "which the package does not name: add it to about.license, and its text, or leave it out"
+                )
+            check.findings += [f"{key}: {part.paths[0]}: {part.name}: {text}" for text in inside.problems]
             for condition in inside.conditions:
-                conditions.setdefault(condition, set()).add(f"{entry['name']} ({library})")
+                conditions.setdefault(condition, set()).add(f"{entry['name']} ({part.name})")
     check.notes = [
         f"{condition} ({', '.join(sorted(names))})" for condition, names in sorted(conditions.items())
     ]
     check.summary = (
-        f"{sum(counts.values())} packages under {len(counts)} licences, {libraries} libraries inside wheels"
+        f"{sum(counts.values())} packages under {len(counts)} licences, {parts} projects of others inside"
     )
     return check
 
