@@ -22,6 +22,24 @@ def test_exception_on_one_rank(jobs: Any) -> None:
     assert "Horovod has been shut down. This was caused by an exception on one of the ranks" in job.err
 
 
+def test_ranks_that_wait_for_each_other(jobs: Any) -> None:
+    """By default this takes two minutes."""
+    job = jobs.mpirun(2, "failures.py", "wait_for_each_other", HOROVOD_STALL_CHECK_TIME_SECONDS="1")
+    assert job.status != 0
+    assert "Each rank waits for a tensor that another one has not submitted" in job.err
+    assert "0: [allreduce.of rank 1]" in job.err and "1: [allreduce.of rank 0]" in job.err
+    assert "Horovod has been shut down" in job.err
+
+
+def test_late_rank(jobs: Any) -> None:
+    """It is waited for; an error where that is limited."""
+    job = jobs.mpirun(2, "failures.py", "late", HOROVOD_STALL_CHECK_TIME_SECONDS="1")
+    assert job.status == 0, job.err
+    limit = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    job = jobs.mpirun(2, "failures.py", "late", **limit)
+    assert job.status != 0 and "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is the limit" in job.err, job.err
+
+
 def test_killed_rank_ends_the_job(jobs: Any) -> None:
     job = jobs.mpirun(2, "failures.py", "killed")
     assert job.status != 0

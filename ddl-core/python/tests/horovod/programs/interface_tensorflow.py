@@ -287,6 +287,79 @@ def goes_on_behind_a_join():
             assert hvd.allreduce(tf.ones(3), op=hvd.Sum).numpy().tolist() == [2.0] * 3
 
 
+def drift_behind_a_join():
+    """Ranks that have made other numbers of updates compare after the same ones again."""
+    weight, optimizer = tf.Variable([1.0, 2.0]), keras.optimizers.SGD(0.01)
+
+    def train(updates):
+        for _ in range(updates):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum((RANK + 1.0) * weight)
+            gradients = hvd.DistributedGradientTape(tape).gradient(loss, [weight])
+            optimizer.apply_gradients(zip(gradients, [weight], strict=True))
+
+    train(10 + 3 * RANK)
+    last = int(hvd.join())
+    assert last == 1
+    hvd.broadcast_variables([weight], root_rank=last)
+    train(20 + 3 * RANK)
+    assert int(hvd.join()) == last
+    refused("after hvd.join, broadcast the weights", lambda: train(5))
+
+
+def joins_in_graphs():
+    """Of a session and of a function. Rank 1 has more data."""
+
+    @tf.function
+    def step():
+        return hvd.allreduce(tf.ones(2), op=hvd.Sum)
+
+    @tf.function
+    def join():
+        return hvd.join()
+
+    for _ in range(2):
+        sums = [float(step()[0]) for _ in range(2 + RANK)]
+        assert sums == [2, 2, 1][: len(sums)], sums
+        assert int(join()) == 1
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        summed, joined = hvd.allreduce(tf.ones(2), op=hvd.Sum), hvd.join()
+        for _ in range(2):
+            sums = [session.run(summed)[0] for _ in range(2 + RANK)]
+            assert sums == [2, 2, 1][: len(sums)], sums
+            assert session.run(joined) == 1
+        assert session.run(summed)[0] == 2
+
+
+def traces_differ():
+    """Calls without a name, also of a tape and of the backward pass: ranks run other traces of a function."""
+    weight = tf.Variable([[1.0], [2.0]])
+
+    @tf.function(reduce_retracing=True)
+    def step(x):
+        if x.shape[0] is None:  # another number of operators, and other scopes
+            x = tf.identity(x) + tf.zeros_like(x)
+        with tf.GradientTape(persistent=True) as tape:
+            total = tf.reduce_sum(x @ weight)
+            loss = hvd.allreduce(total, op=hvd.Sum) * hvd.broadcast(tf.reduce_sum(weight), 0)
+            loss += tf.reduce_sum(hvd.allgather(tf.reduce_sum(x @ weight, axis=0)))
+            loss += tf.reduce_sum(hvd.grouped_allreduce([total, 2.0 * total], op=hvd.Sum)[1])
+            parts = hvd.alltoall(tf.repeat(total, 2)), hvd.reducescatter(tf.repeat(total, 2), op=hvd.Sum)
+            loss += tf.add_n([tf.reduce_sum(part) for part in parts])
+        by_hand = hvd.allreduce(tape.gradient(loss, weight), op=hvd.Sum)
+        return by_hand, hvd.DistributedGradientTape(tape).gradient(loss, [weight])[0]
+
+    wanted = step(tf.ones((2, 2)))
+    # Rank 0 has relaxed the shape in its second step, rank 1 has not.
+    step(tf.ones((3 - RANK, 2)))
+    for found in (step(tf.ones((2, 2))),):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other)
+    traces = hvd.allgather_object(step.experimental_get_tracing_count())
+    assert traces == [2, 1], traces
+
+
 run(
     [
         *(
@@ -306,7 +379,8 @@ run(
             sets_of_ranks,
             timeline_of_a_while,
         ),
-        *(elastic_with_the_same_ranks, goes_on_behind_a_join),
+        *(elastic_with_the_same_ranks, goes_on_behind_a_join, drift_behind_a_join, traces_differ),
+        joins_in_graphs,
     ]
 )
 hvd_keras.shutdown()
