@@ -39,8 +39,7 @@ def train_step(tokens):
     count = hvd.allreduce(tf.reduce_sum(weights), op=hvd.Sum)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(loss_object(targets, model(inputs, training=True)) * weights) / count
-    gradients = tape.gradient(loss, model.trainable_variables)
-    gradients = [hvd.allreduce(gradient, op=hvd.Sum) for gradient in gradients]
+    gradients = hvd.DistributedGradientTape(tape, op=hvd.Sum).gradient(loss, model.trainable_variables)
     optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
     return hvd.allreduce(loss, op=hvd.Sum)
 
