@@ -46,6 +46,54 @@ def test_killed_rank_ends_the_job(jobs: Any) -> None:
     assert "signal" in job.err and "9" in job.err
 
 
+_STARTS = """
+import os, subprocess, sys
+import horovod.torch as hvd, torch
+CHILD = "import horovod.torch as h, sys; sys.stdin.readline(); h.init(); print(h.size(), flush=True); sys.stdin.read()"
+def start(*words, code=CHILD):
+    return subprocess.Popen([*words, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            text=True)
+def end():
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
+    print("passed children", flush=True)
+"""
+
+
+def test_children_that_start_before_the_rank(jobs: Any) -> None:
+    """They are alone; a rank whose place one has taken says so."""
+    late = "child = start()\nhvd.init()\nassert child.communicate('\\n')[0] == '1\\n'\nend()\n"
+    job = jobs.mpirun(2, _STARTS + late)
+    assert job.status == 0 and job.passed("children") == 2, job.out + job.err
+    early = (
+        "child = start()\nchild.stdin.write('\\n')\nchild.stdin.flush()\n"
+        "assert child.stdout.readline() == '2\\n'\n"
+        "try:\n    hvd.init()\nfinally:\n    child.kill()\n"
+    )
+    job = jobs.mpirun(2, _STARTS + early)
+    assert job.status != 0 and "has joined the job as rank 0" in job.err, job.err
+    assert "start programs that call hvd.init after hvd.init of the rank" in job.err
+
+
+def test_jobs_that_ranks_start(jobs: Any) -> None:
+    """By mpirun, each is a job of its own, before and after hvd.init. ddlrun refuses."""
+    inner = "words = ['mpirun', '-n', '2', '--map-by', ':OVERSUBSCRIBE']\n"
+    inner += "def job():\n    code = CHILD.replace('sys.stdin.readline(); ', '')\n"
+    inner += "    out, _ = start(*words, code=code).communicate()\n"
+    inner += "    assert out.split() == ['2', '2'], out\n"
+    job = jobs.mpirun(2, _STARTS + inner + "job()\nhvd.init()\njob()\nend()\n")
+    assert job.status == 0 and job.passed("children") == 2, job.out + job.err
+    refused = "hvd.init()\nassert start('ddlrun', '-np', '2').wait() == 1\nend()\n"
+    job = jobs.mpirun(2, _STARTS + refused)
+    assert job.status == 0 and job.passed("children") == 2, job.out + job.err
+    assert job.err.count("[ERROR DDL-2-11] ddlrun was started inside rank") == 2
+
+
+def test_rank_that_replaces_its_program(jobs: Any) -> None:
+    program = "hvd.init()\nos.execv(sys.executable, [sys.executable, *sys.argv])\n"
+    job = jobs.mpirun(2, _STARTS + program)
+    assert job.status != 0 and "has replaced its program (os.execv) after hvd.init" in job.err
+
+
 def test_start_that_ddl_refuses(jobs: Any) -> None:
     job = jobs.mpirun(2, "failures.py", "start_only", DDL_OPTIONS="-nonsense 3")
     assert job.status != 0
