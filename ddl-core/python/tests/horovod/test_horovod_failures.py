@@ -49,10 +49,10 @@ def test_killed_rank_ends_the_job(jobs: Any) -> None:
 _STARTS = """
 import os, subprocess, sys
 import horovod.torch as hvd, torch
-CHILD = "import horovod.torch as h, sys; sys.stdin.readline(); h.init(); print(h.size(), flush=True); sys.stdin.read()"
-def start(*words, code=CHILD):
-    return subprocess.Popen([*words, sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            text=True)
+JOIN = "import horovod.torch as h; h.init(); print(h.size(), flush=True)"
+def start(*words, before="", after=""):
+    command = [*words, sys.executable, "-c", f"import sys; {before}; {JOIN}; {after}"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def end():
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
     print("passed children", flush=True)
@@ -61,11 +61,11 @@ def end():
 
 def test_children_that_start_before_the_rank(jobs: Any) -> None:
     """They are alone; a rank whose place one has taken says so."""
-    late = "child = start()\nhvd.init()\nassert child.communicate('\\n')[0] == '1\\n'\nend()\n"
+    late = "child = start(before='sys.stdin.readline()')\nhvd.init()\nassert child.communicate('\\n')[0] == '1\\n'\nend()\n"
     job = jobs.mpirun(2, _STARTS + late)
     assert job.status == 0 and job.passed("children") == 2, job.out + job.err
     early = (
-        "child = start()\nchild.stdin.write('\\n')\nchild.stdin.flush()\n"
+        "child = start(after='sys.stdin.read()')\n"
         "assert child.stdout.readline() == '2\\n'\n"
         "try:\n    hvd.init()\nfinally:\n    child.kill()\n"
     )
@@ -77,9 +77,9 @@ def test_children_that_start_before_the_rank(jobs: Any) -> None:
 def test_jobs_that_ranks_start(jobs: Any) -> None:
     """By mpirun, each is a job of its own, before and after hvd.init. ddlrun refuses."""
     inner = "words = ['mpirun', '-n', '2', '--map-by', ':OVERSUBSCRIBE']\n"
-    inner += "def job():\n    code = CHILD.replace('sys.stdin.readline(); ', '')\n"
-    inner += "    out, _ = start(*words, code=code).communicate()\n"
-    inner += "    assert out.split() == ['2', '2'], out\n"
+    inner += (
+        "def job():\n    out, _ = start(*words).communicate()\n    assert out.split() == ['2', '2'], out\n"
+    )
     job = jobs.mpirun(2, _STARTS + inner + "job()\nhvd.init()\njob()\nend()\n")
     assert job.status == 0 and job.passed("children") == 2, job.out + job.err
     refused = "hvd.init()\nassert start('ddlrun', '-np', '2').wait() == 1\nend()\n"
