@@ -50,40 +50,53 @@ _STARTS = """
 import os, subprocess, sys
 import horovod.torch as hvd, torch
 JOIN = "import horovod.torch as h; h.init(); print(h.size(), flush=True)"
-def start(*words, before="", after=""):
+def start(*words, before="pass", after="pass"):
     command = [*words, sys.executable, "-c", f"import sys; {before}; {JOIN}; {after}"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def end():
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 2
     print("passed children", flush=True)
 """
+_LATER = """
+child = start(before="sys.stdin.readline()")
+hvd.init()
+out, _ = child.communicate("go on\\n")
+assert out.split() == ["1"], out
+end()
+"""
+_FIRST = """
+child = start(after="sys.stdin.read()")
+assert child.stdout.readline().split() == ["2"]
+try:
+    hvd.init()
+finally:
+    child.kill()
+"""
+_JOBS = """
+def job():
+    out, _ = start("mpirun", "-n", "2", "--map-by", ":OVERSUBSCRIBE").communicate()
+    assert out.split() == ["2", "2"], out
+job()
+hvd.init()
+job()
+end()
+"""
 
 
 def test_children_that_start_before_the_rank(jobs: Any) -> None:
     """They are alone; a rank whose place one has taken says so."""
-    late = "child = start(before='sys.stdin.readline()')\nhvd.init()\nassert child.communicate('\\n')[0] == '1\\n'\nend()\n"
-    job = jobs.mpirun(2, _STARTS + late)
+    job = jobs.mpirun(2, _STARTS + _LATER)
     assert job.status == 0 and job.passed("children") == 2, job.out + job.err
-    early = (
-        "child = start(after='sys.stdin.read()')\n"
-        "assert child.stdout.readline() == '2\\n'\n"
-        "try:\n    hvd.init()\nfinally:\n    child.kill()\n"
-    )
-    job = jobs.mpirun(2, _STARTS + early)
+    job = jobs.mpirun(2, _STARTS + _FIRST)
     assert job.status != 0 and "has joined the job as rank 0" in job.err, job.err
     assert "start programs that call hvd.init after hvd.init of the rank" in job.err
 
 
 def test_jobs_that_ranks_start(jobs: Any) -> None:
     """By mpirun, each is a job of its own, before and after hvd.init. ddlrun refuses."""
-    inner = "words = ['mpirun', '-n', '2', '--map-by', ':OVERSUBSCRIBE']\n"
-    inner += (
-        "def job():\n    out, _ = start(*words).communicate()\n    assert out.split() == ['2', '2'], out\n"
-    )
-    job = jobs.mpirun(2, _STARTS + inner + "job()\nhvd.init()\njob()\nend()\n")
+    job = jobs.mpirun(2, _STARTS + _JOBS)
     assert job.status == 0 and job.passed("children") == 2, job.out + job.err
-    refused = "hvd.init()\nassert start('ddlrun', '-np', '2').wait() == 1\nend()\n"
-    job = jobs.mpirun(2, _STARTS + refused)
+    job = jobs.mpirun(2, _STARTS + "hvd.init()\nassert start('ddlrun', '-np', '2').wait() == 1\nend()\n")
     assert job.status == 0 and job.passed("children") == 2, job.out + job.err
     assert job.err.count("[ERROR DDL-2-11] ddlrun was started inside rank") == 2
 
