@@ -244,20 +244,30 @@ _AVERAGING = ("HorovodAllreduce", "HorovodGroupedAllreduce", "HorovodAllgather",
 def _process_set(gradient: Any) -> int | None:
     """The number of the process set that averages a gradient, 0 for all ranks; None where none does.
 
-    Looks at the nearest operators first.
+    Looks at the nearest operators first, also in the branches of control flow v2.
     """
     parts = [gradient.values] if hasattr(gradient, "values") else [gradient]
-    seen = {part.op.name for part in parts}
     queue = collections.deque(part.op for part in parts)
+    seen: dict[tuple[int, str], Any] = {}
     while queue:
         operator = queue.popleft()
+        key = (id(operator.graph), operator.name)
+        if key in seen:
+            continue
+        seen[key] = operator  # and keeps its graph
         if operator.type in _AVERAGING:
             return int(operator.get_attr("process_set_id"))
-        for tensor in operator.inputs:
-            if tensor.op.name not in seen:
-                seen.add(tensor.op.name)
-                queue.append(tensor.op)
+        queue.extend(tensor.op for branch in _branches(operator) for tensor in branch.outputs)
+        queue.extend(tensor.op for tensor in operator.inputs)
     return None
+
+
+def _branches(operator: Any) -> Sequence[Any]:
+    """The graphs of the branches of a condition."""
+    from tensorflow.python.ops import cond_v2
+
+    conditions = ("If", "StatelessIf", "Case", "StatelessCase")
+    return list(cond_v2.get_func_graphs(operator)) if operator.type in conditions else []
 
 
 def _warn_of_unaveraged(graph: Any, operators: list[Any]) -> None:

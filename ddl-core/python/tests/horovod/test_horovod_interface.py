@@ -96,7 +96,7 @@ def test_tensorflow(jobs: Any, keras: str) -> None:
     legacy = str(int(keras == "tf_keras"))
     job = jobs.mpirun(2, "interface_tensorflow.py", TF_USE_LEGACY_KERAS=legacy, **DYNAMIC)
     assert job.status == 0, job.out + job.err
-    assert job.passed("goes_on_behind_a_join") == job.passed("synchronized_batch_normalization") == 2
+    assert job.passed("joins_in_graphs") == job.passed("synchronized_batch_normalization") == 2
 
 
 def _flags(state: str) -> list[str]:

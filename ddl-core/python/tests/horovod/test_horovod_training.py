@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-TORCH = ("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed", "drift")
+TORCH = (
+    *("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed", "drift"),
+    *("drift_behind_a_join", "two_optimizers_of_one_class"),
+)
 WAYS = (
     *("tape", "tf_keras_fit", "tf_keras_legacy_fit", "keras3_fit", "keras3_accumulation_fit", "keras3_loop"),
     *("tf_keras_callbacks", "keras3_callbacks"),
@@ -81,7 +84,7 @@ KERAS_SCRIPTS = (
     *("models_of_horovod_go_on", "models_without_horovod_go_on", "hdf5_of_horovod_goes_on"),
     *("hdf5_without_horovod_goes_on", "rank_0_alone_loads", "a_rank_overflows", "a_loop_of_tensorflow_2"),
     *("a_train_step_with_a_tape", "what_was_an_argument_of_compile", "seeds_stay_different"),
-    "ranks_drift_apart",
+    *("ranks_drift_apart", "first_gradients_are_of_one_model"),
 )
 LEGACY = ["0", pytest.param("1", marks=pytest.mark.long)]
 
@@ -109,6 +112,7 @@ def test_scripts_for_older_versions(jobs: Any, tmp_path: Path, legacy: str) -> N
 TF1_DRIFT = (
     *("nothing_drifts", "a_weight_is_set_on_one_rank", "missing_broadcast", "a_monitored_session"),
     *("nothing_is_averaged", "a_rank_trains_a_probe_alone", "local_variables", "other_ranks_may_differ"),
+    *("updates_of_several_passes", "control_flow_v2"),
 )
 
 

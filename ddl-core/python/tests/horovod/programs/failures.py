@@ -93,6 +93,20 @@ def second_start() -> None:
     sys.stdout.flush()
 
 
+def wait_for_each_other() -> None:
+    """Each rank is in a call that the other one does not make."""
+    hvd.init()
+    hvd.allreduce(torch.ones(4), name=f"of rank {hvd.rank()}")
+
+
+def late() -> None:
+    """Rank 1 makes no call for a while."""
+    hvd.init()
+    if hvd.rank() == 1:
+        time.sleep(8)
+    hvd.allreduce(torch.ones(4))
+
+
 def start_only() -> None:
     hvd.init()
 

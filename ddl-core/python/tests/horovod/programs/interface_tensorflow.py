@@ -184,6 +184,8 @@ def what_is_of_tensorflow_1():
     refused("hvd.broadcast_variables", lambda: hvd_keras.broadcast_global_variables(0))
     refused("hvd.broadcast_variables", lambda: hvd.broadcast_global_variables(0))
     refused("eager execution", hvd.broadcast_object_fn)
+    descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    refused("write op=hvd.Average", lambda: hvd.DistributedOptimizer(descent, op=hvd.Adasum))
     refused("bfloat16", lambda: hvd.allreduce(tf.ones(1, tf.bfloat16)))
 
 
@@ -287,6 +289,76 @@ def goes_on_behind_a_join():
             assert hvd.allreduce(tf.ones(3), op=hvd.Sum).numpy().tolist() == [2.0] * 3
 
 
+def drift_behind_a_join():
+    """Ranks that have made other numbers of updates compare after the same ones again."""
+    weight, optimizer = tf.Variable([1.0, 2.0]), keras.optimizers.SGD(0.01)
+
+    def train(updates):
+        for _ in range(updates):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum((RANK + 1.0) * weight)
+            gradients = hvd.DistributedGradientTape(tape).gradient(loss, [weight])
+            optimizer.apply_gradients(zip(gradients, [weight], strict=True))
+
+    train(10 + 3 * RANK)
+    last = int(hvd.join())
+    assert last == 1
+    hvd.broadcast_variables([weight], root_rank=last)
+    train(20 + 3 * RANK)
+    assert int(hvd.join()) == last
+    refused("after hvd.join, broadcast the weights", lambda: train(5))
+
+
+def joins_in_graphs():
+    """Of a function and of a session. Rank 1 has more data. (What is constant is reduced once.)"""
+    ones = tf.Variable([1.0, 1.0])
+
+    @tf.function
+    def step():
+        return hvd.allreduce(ones + 0.0, op=hvd.Sum)
+
+    @tf.function
+    def join():
+        return hvd.join()
+
+    for _ in range(2):
+        sums = [float(step()[0]) for _ in range(2 + RANK)]
+        assert sums == [2, 2, 1][: len(sums)], sums
+        assert int(join()) == 1
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [2])
+        summed, joined = hvd.allreduce(x, op=hvd.Sum), hvd.join()
+        for _ in range(2):
+            sums = [session.run(summed, {x: [1, 1]})[0] for _ in range(2 + RANK)]
+            assert sums == [2, 2, 1][: len(sums)], sums
+            assert session.run(joined) == 1
+        assert session.run(summed, {x: [1, 1]})[0] == 2
+
+
+def traces_differ():
+    """Calls without a name, also of a tape and of the backward pass: ranks run other traces of a function."""
+    weight = tf.Variable([[1.0], [2.0]])
+
+    @tf.function(reduce_retracing=True)
+    def step(x):
+        if x.shape[0] is None:  # another number of operators, and other scopes
+            x = tf.identity(x) + tf.zeros_like(x)
+        with tf.GradientTape() as tape:
+            loss = hvd.allreduce(tf.reduce_sum(x @ weight), op=hvd.Sum)
+            loss *= tf.cond(tf.reduce_sum(x) > 0, lambda: hvd.allreduce(tf.reduce_sum(x)), lambda: 0.0)
+        gradient = hvd.DistributedGradientTape(tape).gradient(loss, [weight])[0]
+        return gradient, hvd.allreduce(gradient + weight, op=hvd.Sum)
+
+    wanted = step(tf.ones((2, 2)))
+    # Rank 0 has relaxed the shape in its second step, rank 1 has not.
+    step(tf.ones((3 - RANK, 2)))
+    for one, other in zip(step(tf.ones((2, 2))), wanted, strict=True):
+        np.testing.assert_allclose(one, other)
+    traces = hvd.allgather_object(step.experimental_get_tracing_count())
+    assert traces == [2, 1], traces
+
+
 run(
     [
         *(
@@ -306,7 +378,8 @@ run(
             sets_of_ranks,
             timeline_of_a_while,
         ),
-        *(elastic_with_the_same_ranks, goes_on_behind_a_join),
+        *(elastic_with_the_same_ranks, goes_on_behind_a_join, drift_behind_a_join, traces_differ),
+        joins_in_graphs,
     ]
 )
 hvd_keras.shutdown()

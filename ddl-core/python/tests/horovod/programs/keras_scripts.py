@@ -119,6 +119,17 @@ def rank_0_alone_loads():
     assert_equal_ranks(model)
 
 
+def first_gradients_are_of_one_model():
+    """Ranks that begin with weights of their own train as one process with those of rank 0."""
+    model = compiled(hvd_keras.DistributedOptimizer(momentum()))
+    model.set_weights([weight + RANK for weight in model.get_weights()])
+    fit(model, *data(RANK), callbacks=[hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)])
+    alone = compiled(momentum())
+    fit(alone, *global_batches(), batch=SIZE * BATCH)
+    for one, other in zip(model.get_weights(), alone.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def a_rank_overflows():
     """Mixed precision: all ranks leave the same updates out. By compile(), and wrapped by the script."""
     try:
@@ -274,5 +285,6 @@ CASES = (
     what_was_an_argument_of_compile,
     seeds_stay_different,
     ranks_drift_apart,
+    first_gradients_are_of_one_model,
 )
 run(CASES)

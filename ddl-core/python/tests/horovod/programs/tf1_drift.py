@@ -42,6 +42,10 @@ def by_keras(optimizer, loss):
     return wrapped.get_updates(loss, v1.trainable_variables())
 
 
+def by_several_passes(optimizer, loss):
+    return hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2).minimize(loss)
+
+
 # Keras has no reference variables.
 WAYS = (by_optimizer, by_hand, by_keras)[: 3 if sys.argv[1] == "resource" else 2]
 
@@ -58,7 +62,7 @@ def train(update, harm=None, broadcast=True, steps=30, seed=0):
         value = v1.placeholder(tf.float32, first.shape)
         assign = v1.assign(first, value)
         with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
             if broadcast:
                 session.run(hvd.broadcast_global_variables(0))
             for number in range(steps):
@@ -170,6 +174,23 @@ def other_ranks_may_differ():
         hvd.remove_process_set(each)
 
 
+def updates_of_several_passes():
+    """They are made in a branch."""
+    train(by_several_passes)
+    drifts(by_several_passes, harm=5)
+
+
+def control_flow_v2():
+    """It has branches in functions, and no reference variables."""
+    if sys.argv[1] == "resource":
+        v1.enable_control_flow_v2()
+        for update in (*WAYS, by_several_passes):
+            train(update)
+            drifts(update, harm=5)
+        v1.disable_control_flow_v2()
+
+
 CASES = (nothing_drifts, a_weight_is_set_on_one_rank, missing_broadcast, a_monitored_session)
 CASES += (nothing_is_averaged, a_rank_trains_a_probe_alone, local_variables, other_ranks_may_differ)
+CASES += (updates_of_several_passes, control_flow_v2)
 run(CASES)

@@ -229,6 +229,40 @@ def drift_behind_a_join() -> None:
         raise AssertionError("weights that differ after a join are no error")
 
 
+def two_optimizers_of_one_class() -> None:
+    """Each is compared by itself; the error names the one that differs."""
+    if SIZE == 1:
+        return
+
+    def train(harmed: int | None) -> str:
+        networks = [torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]
+        optimizers = [
+            hvd.DistributedOptimizer(
+                torch.optim.SGD(network.parameters(), 0.01),
+                named_parameters=network.named_parameters(prefix=f"network {number}"),
+            )
+            for number, network in enumerate(networks)
+        ]
+        for network in networks:
+            hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+        for step in range(24):
+            # One makes two updates for one of the other.
+            for number in (0, 1, 1):
+                optimizers[number].zero_grad()
+                networks[number](torch.randn(8, 4)).pow(2).mean().backward()
+                try:
+                    optimizers[number].step()
+                except RuntimeError as error:
+                    return str(error)
+            if RANK == 1 and step == 2 and harmed is not None:
+                networks[harmed].bias.data.add_(1e-3)
+        return ""
+
+    assert train(None) == ""
+    for harmed in (0, 1):
+        assert f"weights differ, which are to be the same: network {harmed}.bias by up to" in train(harmed)
+
+
 if __name__ == "__main__":
     run(
         [
@@ -240,5 +274,6 @@ if __name__ == "__main__":
             resumed,
             drift,
             drift_behind_a_join,
+            two_optimizers_of_one_class,
         ]
     )
