@@ -126,7 +126,7 @@ def on_like_hosts(document: Document, run: Document) -> bool:
 
 
 def good_on_like_hosts(document: Document, history: History, last: int = LAST) -> list[Document]:
-    """Those of `good_before` whose figures can all be compared, the last ones."""
+    """Returns those of `good_before` whose figures can all be compared, the last ones."""
     return [run for run in good_before(document, history) if on_like_hosts(document, run)][-last:]
 
 

@@ -63,7 +63,7 @@ def files(prefix: Path, channel: Path) -> Check:
         for item in record["paths_data"]["paths"]
     }
     for path, digest in digests.items():
-        wanted = expected.get(path) or linked.get(path)
+        recorded = expected.get(path) or linked.get(path)
         leads_to = None
         if path in linked:
             target = path.resolve()
@@ -71,7 +71,7 @@ def files(prefix: Path, channel: Path) -> Check:
                 continue  # a file of another package, which is looked at itself
             # a link has the digest of the file to which it leads, as that is in the package
             leads_to = original.get(target)
-        if digest is not None and wanted and wanted not in (digest, leads_to):
+        if digest is not None and recorded and recorded not in (digest, leads_to):
             check.findings.append(f"{owner[path]}: {path.relative_to(prefix)} was changed")
     check.findings += _lacking(records)
     check.findings.sort()
