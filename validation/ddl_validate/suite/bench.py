@@ -43,7 +43,7 @@ class Bench:
     tolerance: share of an expected figure that may be missing
     folder:    for logs and files of the checks; on a file system that rank 0's host sees
     say:       takes a line about progress
-    here:      this machine's name, where it is validated alone
+    own_name:  this machine's, where it is validated alone
     """
 
     prefix: Path
@@ -56,7 +56,7 @@ class Bench:
     tolerance: float
     folder: Path
     say: Callable[[str], None]
-    here: str = LOCALHOST
+    own_name: str = LOCALHOST
 
     def command(
         self,
@@ -75,7 +75,7 @@ class Bench:
         handed = [word for name, value in environment.items() for word in ("-x", f"{name}={value}")]
         listed = ",".join(f"{host.name}:{number}" for host in chosen)
         # alone on this machine there is nothing to log in to
-        where = ["-np", str(number)] if [host.name for host in chosen] == [self.here] else ["-H", listed]
+        where = ["-np", str(number)] if [host.name for host in chosen] == [self.own_name] else ["-H", listed]
         where += self._racks(chosen)
         return [str(self.prefix / "bin/ddlrun"), *self.options, *where, *arguments, *handed, *program]
 

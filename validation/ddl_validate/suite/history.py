@@ -179,8 +179,8 @@ def _declining(figure: Figure, before: Sequence[tuple[str, float]], allowed: flo
     change = line(days[-1]) - line(0.0)
     if (change if figure.better == LOWER else -change) <= least:
         return None
-    found = _regression(figure, line(0.0), scatter, len(recent), least)
-    return found and dataclasses.replace(found, since=recent[0][0])
+    regression = _regression(figure, line(0.0), scatter, len(recent), least)
+    return regression and dataclasses.replace(regression, since=recent[0][0])
 
 
 def _regression(figure: Figure, usual: float, scatter: float, runs: int, least: float) -> Regression | None:

@@ -33,7 +33,7 @@ def kinds_of(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     One or two hosts that differ from others of their processor and GPUs by their memory alone are of the
     others' kind: nearest in size, larger ones first.
     """
-    kinds = {name: kind_of(known) for name, known in facts.items()}
+    kinds = {name: kind_of(of_host) for name, of_host in facts.items()}
     members: dict[str, list[str]] = defaultdict(list)
     for name, kind in kinds.items():
         members[kind].append(name)

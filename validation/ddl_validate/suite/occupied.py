@@ -11,12 +11,12 @@ _STEP = re.compile(rb"slurmstepd: \[(\d+)\.")
 
 def jobs(proc: Path = Path("/proc")) -> list[str]:
     """Numbers of Slurm's jobs that have a step here, but for the job of this process."""
-    found = set()
+    numbers = set()
     for path in proc.glob("[0-9]*/cmdline"):
         try:
             match = _STEP.match(path.read_bytes())
         except OSError:
             continue
         if match:
-            found.add(match[1].decode())
-    return sorted(found - {os.environ.get("SLURM_JOB_ID", "")}, key=int)
+            numbers.add(match[1].decode())
+    return sorted(numbers - {os.environ.get("SLURM_JOB_ID", "")}, key=int)

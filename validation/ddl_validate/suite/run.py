@@ -78,9 +78,9 @@ class Run:
         nothing can be made.
         """
         plan = self.plan
-        checked, here = _under_own_name(self._ask())
+        checked, own_name = _under_own_name(self._ask())
         # a health check runs on hosts with jobs, too
-        self._jobs = occupied.jobs() if here != LOCALHOST else []
+        self._jobs = occupied.jobs() if own_name != LOCALHOST else []
         usable = [host for host in checked if host.state == "ok"]
         failed = [host for host in checked if host.state != "ok"]
         document = _document(plan, usable)
@@ -113,7 +113,7 @@ class Run:
                     tolerance=plan.tolerance,
                     folder=plan.folder,
                     say=self._say,
-                    here=here,
+                    own_name=own_name,
                 )
             )
         return self._now()

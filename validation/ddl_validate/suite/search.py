@@ -497,25 +497,28 @@ class _Search:
 
     def _confirm(self) -> Step:
         """What is good once when it is measured again alone is no fault."""
-        kept, judged = [], 0
+        confirmed, judged = [], 0
         severity = list(Fault)
         ranked = sorted(
             self.outcome.verdicts,
-            key=lambda one: (severity.index(one.fault), one.rate / one.expected if one.expected else 0.0),
+            key=lambda verdict: (
+                severity.index(verdict.fault),
+                verdict.rate / verdict.expected if verdict.expected else 0.0,
+            ),
         )
         for verdict in ranked:
             if verdict.fault is Fault.SILENT:
-                kept.append(verdict)
+                confirmed.append(verdict)
             elif judged >= _JUDGED_MOST:
                 self.outcome.unjudged.append((verdict.fault, verdict.members))
             else:
                 judged += 1
-                found = yield from self._confirmed(verdict)
-                if found is None:
+                again = yield from self._confirmed(verdict)
+                if again is None:
                     self.outcome.contended += [verdict.members[:2]] if verdict.fault is Fault.PATH else []  # type: ignore[list-item]
                 else:
-                    kept.append(found)
-        self.outcome.verdicts = kept
+                    confirmed.append(again)
+        self.outcome.verdicts = confirmed
 
     def _confirmed(self, verdict: Verdict) -> Generator[list[Pair], list[Rates], Verdict | None]:
         """The verdict as it was measured last, with its direction; None where it was good once."""
