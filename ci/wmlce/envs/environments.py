@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from rattler import Channel, Gateway, MatchSpec, install, solve
-from rattler.config import Config
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published, unpacked
@@ -167,12 +166,11 @@ def install_packages(
     index has: neither the cache of unpacked packages nor a folder that others can write to is believed.
     """
 
-    async def run(cache: Path, link: bool) -> None:
+    async def run(cache: Path) -> None:
         await install(
             records,
             target_prefix=prefix,
             alternative_target_prefix=final,
-            config=None if link else Config.from_toml("allow-hard-links = false"),
             cache_dir=cache,
             show_progress=False,
             # py-rattler 0.28 hands these on as they are, and its own MatchSpec is only a wrapper
@@ -184,11 +182,11 @@ def install_packages(
         layout.pkgs.mkdir(parents=True, exist_ok=True)
         try:
             if final is None and trust.required() is None:
-                asyncio.run(run(layout.pkgs, link=True))
+                asyncio.run(run(layout.pkgs))
                 unpacked.protect(layout.pkgs, [record.file_name for record in records])
             else:
                 with unpacked.own_copies(layout.cache / "unpacked", records) as cache:
-                    asyncio.run(run(cache, link=True))
+                    asyncio.run(run(cache))
         except (OSError, WmlceError):
             raise
         except Exception as error:
