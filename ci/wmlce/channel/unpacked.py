@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
 from wmlce.util.scratch import scratch_folder
 
@@ -22,17 +21,6 @@ if TYPE_CHECKING:
     from rattler.repo_data.record import RepoDataRecord
 
 _BLOCK = 1 << 20
-
-
-def sha256_of_all(files: Iterable[Path]) -> dict[Path, str | None]:
-    """The digests of files, on all cores; None for what is no file, or is not there."""
-
-    def digest(path: Path) -> str | None:
-        return sha256_file(path) if path.is_file() else None
-
-    every = list(files)
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        return dict(zip(every, pool.map(digest, every, chunksize=64), strict=True))
 
 
 @contextmanager

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from wmlce.channel import package_files
-from wmlce.channel.unpacked import sha256_of_all
 from wmlce.channel.verify.check import Check
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import sha256_file
+from wmlce.util.host import cpu_count
 
 _SHOWN = 5
 Record = Mapping[str, Any]
@@ -56,7 +58,7 @@ def files(prefix: Path, channel: Path) -> Check:
     check.findings += [
         f"{owner[path]}: {line}" for path in owner for line in _of_wrong_kind(path, path in linked, prefix)
     ]
-    digests = sha256_of_all({*expected, *linked})
+    digests = _digests({*expected, *linked})
     original = {
         prefix / str(item["_path"]): str(item.get("sha256"))
         for record in records
@@ -164,3 +166,14 @@ def _others(prefix: Path, listed: set[str]) -> Iterator[str]:
             file = os.path.relpath(os.path.join(folder, name), prefix)
             if file not in listed and file != "CACHEDIR.TAG":  # which says that no backup is needed
                 yield file
+
+
+def _digests(files: Iterable[Path]) -> dict[Path, str | None]:
+    """The digests of files, on all cores; None for what is no file, or is not there."""
+
+    def digest(path: Path) -> str | None:
+        return sha256_file(path) if path.is_file() else None
+
+    every = list(files)
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        return dict(zip(every, pool.map(digest, every, chunksize=64), strict=True))
