@@ -529,8 +529,8 @@ def test_a_copy_trains_and_passes_the_tests_of_the_clone(
     record = '{"rows": [{"title": "Keras 3", "figures": {"best_accuracy": 0.975}}]}'
     programs = {
         "build/envs/powerai/bin/ddlrun": "",
-        # PYTHON -m ddl_validate.trainings examples --env PREFIX --ranks 2 --output FILE
-        "build/envs/powerai/bin/python": f"id -un; echo '{record}' >$9",
+        # PYTHON -P -m ddl_validate.trainings examples … --output FILE
+        "build/envs/powerai/bin/python": f"id -un; echo '{record}' >\"${{@: -1}}\"",
         "build/envs/dev/bin/ctest": 'ls -R "$2"; touch "$2/log"; echo "100% tests passed out of 7"',
     }
     for name, text in programs.items():

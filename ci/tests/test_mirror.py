@@ -182,6 +182,23 @@ def test_the_part_beside_conda_forge_is_mirrored_too(clone: Clone, channel: Path
     )
 
 
+def test_a_mirror_says_what_packages_export(clone: Clone, channel: Path, tmp_path: Path) -> None:
+    exports = {"weak": ["lib >=1.0"]}
+    files = {"info/run_exports.json": json.dumps(exports)}
+    make_package(channel, "lib", subdir="linux-64", files=files)
+    index(channel)
+    target = tmp_path / "mirror"
+    clone.ok("channel", "mirror", str(target), "--from", str(channel))
+    place = "linux-64/run_exports.json"
+    assert (target / place).read_bytes() == (channel / place).read_bytes()
+    assert json.loads((target / place).read_text())["packages.conda"]["lib-1.0-0.conda"] == {
+        "run_exports": exports
+    }
+    for wrong in ("[]", '{"packages.conda": {"lib-1.0-0.conda": {"run_exports": {"weak": [1]}}}}'):
+        (channel / place).write_text(wrong)
+        assert place in clone.fails("channel", "mirror", str(target), "--from", str(channel))
+
+
 @pytest.mark.slow
 def test_killed_anywhere_a_mirror_can_be_installed_from_and_goes_on(
     clone: Clone, channel: Path, tmp_path: Path
@@ -206,7 +223,7 @@ def test_killed_anywhere_a_mirror_can_be_installed_from_and_goes_on(
             clone.ok("channel", "mirror", str(target), "--from", str(channel))
             assert names(target) == {"low-2.0", "top-2.0", "side-1.0"}
             assert not list(target.rglob("*.part*"))
-    assert len(seen) == 7 and not seen[0] and seen[-1]
+    assert len(seen) == 11 and not seen[0] and seen[-1]
 
 
 def test_killed_within_a_file_the_rest_of_it_is_fetched(clone: Clone, channel: Path, tmp_path: Path) -> None:

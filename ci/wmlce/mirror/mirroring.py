@@ -45,9 +45,10 @@ _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!-]{0,200}\.conda")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 18
 _AT_ONCE = 4
-_INDEX_FORMS = ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json")
+_INDEX_FORMS = (published.RUN_EXPORTS, "repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json")
 _MADE = re.compile(
-    r"(?:[a-z0-9-]+/){0,2}(?:shards/[^/]+|repodata[^/]*|(?:channel|signed)\.json|SHA256SUMS(?:\.sig)?)"
+    r"(?:[a-z0-9-]+/){0,2}"
+    r"(?:shards/[^/]+|repodata[^/]*|(?:channel|run_exports|signed)\.json|SHA256SUMS(?:\.sig)?)"
 )
 """Files that a mirror makes, beside the packages."""
 Say = Callable[[str], None]
@@ -227,14 +228,12 @@ def _offered(origin: Origin, original: Signed | None) -> Iterator[Item]:
         if data is None:
             continue
         any_index = True
-        try:
-            document = json.loads(data)
-            entries = dict(document["packages.conda"])
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WmlceError(
-                f"{origin.title}/{subdir}/repodata.json is not a channel index: {str(error)[:200]}",
-                remedy="rebuild the channel's index: wmlce channel index",
-            ) from error
+        entries = _packages_of(data, f"{origin.title}/{place}")
+        exports_place = f"{subdir}/{published.RUN_EXPORTS}"
+        exports_data = origin.read(exports_place)
+        if original is not None:
+            exports_data = original.checked(exports_place, exports_data, origin.title)
+        exports = _packages_of(exports_data, f"{origin.title}/{exports_place}") if exports_data else {}
         for file, entry in sorted(entries.items()):
             whole = (
                 _FILE.fullmatch(file)
@@ -254,12 +253,43 @@ def _offered(origin: Origin, original: Signed | None) -> Iterator[Item]:
                 )
             if original is not None and original.listed.get(f"{subdir}/{file}") != entry["sha256"]:
                 raise signed_origin.differs(origin.title, f"{subdir}/{file}", "another sha256 in the index")
+            if file in exports:
+                entry = {
+                    **entry,
+                    "run_exports": _run_exports(exports[file], f"{origin.title}/{exports_place}", file),
+                }
             yield Item(f"{subdir}/{file}", entry)
     if not any_index:
         raise WmlceError(
             f"{origin.title} is not a channel: no repodata.json in any of {', '.join(platform.SUBDIRS)}",
             remedy="name the folder or address that holds the folders of platforms and noarch",
         )
+
+
+def _packages_of(data: bytes, title: str) -> dict[str, Any]:
+    """What a file of an index says of each package."""
+    try:
+        return dict(json.loads(data)["packages.conda"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WmlceError(
+            f"{title} is not a channel index: {str(error)[:200]}",
+            remedy="rebuild the channel's index: wmlce channel index",
+        ) from error
+
+
+def _run_exports(listed: object, title: str, file: str) -> dict[str, list[str]]:
+    """What a package exports, checked: kind -> match specs."""
+    exported = listed.get("run_exports") if isinstance(listed, dict) else None
+    whole = isinstance(exported, dict) and all(
+        isinstance(specs, list) and all(isinstance(spec, str) for spec in specs)
+        for specs in exported.values()
+    )
+    if not isinstance(exported, dict) or not whole:
+        raise WmlceError(
+            f"{title}: what {file[:80]!r} exports is no list of packages for each kind",
+            remedy="rebuild the channel's index: wmlce channel index",
+        )
+    return exported
 
 
 def _needed(items: Iterable[Item], packages: Sequence[str], origin: Origin) -> list[Item]:
@@ -509,14 +539,7 @@ def _beside(origin: Origin, target: Path, new: Mapping[str, Mapping[str, Any]], 
     for subdir in platform.SUBDIRS:
         place = f"{conda_forge_overlay.FOLDER}/{subdir}/repodata.json"
         data = origin.read(place)
-        try:
-            files = list(json.loads(data)["packages.conda"]) if data is not None else []
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise WmlceError(
-                f"{origin.title}/{place} is not a channel index: {str(error)[:200]}",
-                remedy="rebuild the channel's index: wmlce channel index",
-            ) from error
-        for file in files:
+        for file in _packages_of(data, f"{origin.title}/{place}") if data is not None else ():
             if (key := f"{subdir}/{file}") in new:
                 selected[key] = new[key]
     if selected:
