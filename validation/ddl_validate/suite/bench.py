@@ -12,7 +12,6 @@ from typing import Any
 from ..common.own_package import module_variables
 from ..common.running import run_program
 from .checks.environment import Checked
-from .errors import ValidateError
 from .levels import Level
 from .model import CheckResult
 
@@ -110,17 +109,12 @@ class Bench:
         return replace(self, hosts=tuple(hosts))
 
 
-def hosts_of(checked: Sequence[Checked], racks: int | None) -> tuple[Host, ...]:
-    """Hosts that answered, in `racks` racks of one size. ValidateError where they cannot be shared out so."""
-    usable = [host for host in checked if host.state == "ok"]
-    if racks is not None and (racks < 1 or len(usable) % racks):
-        raise ValidateError(
-            f"--racks {racks}: {len(usable)} hosts are not {racks} racks of one size; "
-            "leave some out (--exclude)"
-        )
-    size = len(usable) // racks if racks else max(len(usable), 1)
+def hosts_of(usable: Sequence[Checked], racks: Sequence[int] | None) -> tuple[Host, ...]:
+    """racks: of each host; None: not known."""
+    numbers = racks or [0] * len(usable)
     return tuple(
-        Host(host.name, _cores(host.facts), number // size, host.facts) for number, host in enumerate(usable)
+        Host(host.name, _cores(host.facts), rack, host.facts)
+        for host, rack in zip(usable, numbers, strict=True)
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.running import RunFailed
-from . import expect, occupied
+from . import expect, occupied, racks
 from .bench import LOCALHOST, Bench, hosts_of, ranks_of
 from .checks import environment
 from .checks.environment import Checked
@@ -98,15 +98,16 @@ class Run:
             listed = "; ".join(f"{host.name}: {host.problem}" for host in failed)
             raise ValidateError(f"ddlrun cannot start on {listed}; leave it out (--exclude)")
         if usable:
-            hosts = hosts_of(usable, plan.racks)
+            numbers = self._racks([host.name for host in usable])
+            hosts = hosts_of(usable, numbers)
             document.ranks = [ranks_of(hosts, plan.ranks)] * len(hosts)
-            document.racks = [host.rack for host in hosts] if plan.racks else None
+            document.racks = numbers
             self._rounds(
                 Bench(
                     prefix=plan.prefix,
                     options=plan.options,
                     hosts=hosts,
-                    has_racks=plan.racks is not None,
+                    has_racks=numbers is not None,
                     ranks=document.ranks[0],
                     gpus=min(len(host.facts.get("gpus") or ()) for host in hosts),
                     level=plan.level,
@@ -118,9 +119,23 @@ class Run:
             )
         return self._now()
 
-    def _ask(self) -> list[Checked]:
+    def _racks(self, hosts: list[str]) -> list[int] | None:
+        plan = self.plan
+        if plan.racks is not None:
+            return racks.equal(len(hosts), plan.racks)
+        if len(hosts) < 3:
+            return None
+        numbers, source = racks.seen_by_ddl(plan.prefix, self._where(), hosts)
+        if numbers is not None:
+            self._say(f"{len(set(numbers))} racks, as DDL sees them: {source}")
+        return numbers
+
+    def _where(self) -> list[str]:
         exclude = ("-exclude", ",".join(self.plan.exclude)) if self.plan.exclude else ()
-        return environment.ask(self.plan.prefix, [*self.plan.where, *exclude, *self.plan.options])
+        return [*self.plan.where, *exclude, *self.plan.options]
+
+    def _ask(self) -> list[Checked]:
+        return environment.ask(self.plan.prefix, self._where())
 
     def _rounds(self, bench: Bench) -> None:
         names = [name for name in self.plan.checks if name != ENVIRONMENT]

@@ -13,7 +13,8 @@ it is tested on simulated clusters, and runs on real ones by probe/pairs.py.
    or a slow pair of hosts in good racks, is measured again alone.
 
 5. What would be named is measured again, one at a time, until it is good once: noise only slows down. Of many
-   the worst ones are; the others are not judged.
+   the worst ones are; the others are not judged. A rack is measured in turns with others, and means count.
+6. Hosts of another kind have a search of their own.
 
 Where the racks are not known, hosts that share an uplink cannot be kept apart: some pairs are measured alone
 to see what a link gives, and hosts that were slow beside all others beside fewer ones.
@@ -26,12 +27,13 @@ alone, loaded by small ones, is good for all that anybody can tell.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 Pair = tuple[int, int]
@@ -48,11 +50,17 @@ _JUDGED_MOST = 16  # faults that are measured again before they are named
 _CONFIRMATIONS = 10  # times; of four that are far too slow, no more are needed
 _CLEARLY = 0.6  # of what is allowed
 _CLEAR_MOST = 4
+_UPLINKS_JUDGED_MOST = 4
+_UPLINK_CONFIRMATIONS_LEAST, _UPLINK_CONFIRMATIONS = 4, 24
+_CERTAIN = 3.0  # standard errors
 
 
 def most_rounds(hosts: int) -> int:
-    """No search takes more rounds: 2 log2(hosts) + 257; without faults and contention 2 log2(hosts) + 30."""
-    again = _JUDGED_MOST * _CONFIRMATIONS + _ALONE + _FEWER_MOST
+    """No search among hosts of one kind takes more rounds: 2 log2(hosts) + 449; without faults and contention
+    2 log2(hosts) + 30.
+    """
+    again = _JUDGED_MOST * _CONFIRMATIONS + _UPLINKS_JUDGED_MOST * 2 * _UPLINK_CONFIRMATIONS
+    again += _ALONE + _FEWER_MOST
     return 2 * math.ceil(math.log2(max(hosts, 2))) + 30 + again
 
 
@@ -79,10 +87,12 @@ class Verdict:
 
 @dataclass
 class Outcome:
-    """link, uplink: expected of a pair inside a rack, and of a pair of racks with most pairs of hosts;
-    None where nobody can say. best: of each host, the best rate inside its rack (else across). across: what
-    pairs of racks carried. contended: pairs that were slow beside others and fine alone. unjudged: hosts,
-    pairs and racks that were slow beside others, and were not measured alone."""
+    """link, uplink: expected of a pair inside a rack, and of a pair of racks with most pairs of hosts, of the
+    commonest kind; None where nobody can say. links: expected of each host's link, by its kind. best: of each
+    host, the best rate inside its rack (else across). across: what pairs of racks carried. contended: pairs
+    that were slow beside others and fine alone. unjudged: hosts, pairs and racks that were slow beside
+    others, and were not measured alone.
+    """
 
     verdicts: list[Verdict] = field(default_factory=list)
     rates: dict[Pair, Rates] = field(default_factory=dict)
@@ -92,7 +102,31 @@ class Outcome:
     unjudged: list[tuple[Fault, tuple[int, ...]]] = field(default_factory=list)
     link: float | None = None
     uplink: float | None = None
+    links: dict[int, float] = field(default_factory=dict)
     rounds: int = 0
+
+    def add(self, other: Outcome, hosts: Sequence[int]) -> None:
+        """Take in the outcome of a kind of hosts. hosts: their numbers among all."""
+
+        def among_all(fault: Fault, members: tuple[int, ...]) -> tuple[int, ...]:
+            of_racks = fault in (Fault.RACK, Fault.RACKS)
+            return members if of_racks else tuple(hosts[member] for member in members)
+
+        self.verdicts += [
+            replace(verdict, members=among_all(verdict.fault, verdict.members)) for verdict in other.verdicts
+        ]
+        self.unjudged += [(fault, among_all(fault, members)) for fault, members in other.unjudged]
+        self.rates |= {(hosts[a], hosts[b]): rates for (a, b), rates in other.rates.items()}
+        self.best |= {hosts[host]: rate for host, rate in other.best.items()}
+        self.contended += [(hosts[a], hosts[b]) for a, b in other.contended]
+        for racks, carried in other.across.items():
+            self.across[racks] = max(carried, self.across.get(racks, 0.0))
+        if other.link is not None:
+            self.links |= dict.fromkeys(hosts, other.link)
+        # of the first kind, which has the most hosts
+        self.link = other.link if self.link is None else self.link
+        self.uplink = other.uplink if self.uplink is None else self.uplink
+        self.rounds += other.rounds
 
 
 def slower(rates: Rates) -> float:
@@ -125,13 +159,54 @@ def search(
     tolerance: float = 0.2,
     link: float | None = None,
     uplink: float | None = None,
+    kinds: Sequence[int] | None = None,
 ) -> Generator[list[Pair], list[Rates], Outcome]:
     """racks: number of each host's rack; None: nobody knows. tolerance: the share of the expected rate that
     may be missing. link, uplink: expected rates of a pair in a rack and of a rack's uplink, where they are
-    known; else those of the others are."""
-    state = _Search(hosts, racks or [0] * hosts, 1 - tolerance, link, uplink, hidden=racks is None)
-    yield from state.run()
-    return state.outcome
+    known; else those of the others are. kinds: of each host; None: all are of one. Hosts of one kind are
+    measured with one another, kind after kind, and a kind of one host with any other host, unjudged.
+    """
+    members: dict[int, list[int]] = defaultdict(list)
+    for host in range(hosts):
+        members[kinds[host] if kinds else 0].append(host)
+    outcome = Outcome()
+    for group in sorted(members.values(), key=len, reverse=True):
+        if len(group) == 1 < hosts:
+            yield from _alone_of_its_kind(group[0], hosts, outcome)
+            continue
+        state = _Search(
+            len(group),
+            [racks[host] for host in group] if racks else [0] * len(group),
+            1 - tolerance,
+            link,
+            uplink,
+            hidden=racks is None,
+        )
+        steps = state.run()
+        measured: list[Rates] | None = None
+        while True:
+            try:
+                pairs = next(steps) if measured is None else steps.send(measured)
+            except StopIteration:
+                break
+            measured = yield [(group[a], group[b]) for a, b in pairs]
+        outcome.add(state.outcome, group)
+    return outcome
+
+
+def _alone_of_its_kind(host: int, hosts: int, outcome: Outcome) -> Step:
+    """Does it answer? With another host that does."""
+    others = sorted(range(hosts), key=lambda other: (-outcome.best.get(other, 0.0), other))
+    partners = [other for other in others if other != host]
+    answered: Rates = None
+    for partner in partners[:_ALONE]:
+        (answered,) = yield [(host, partner)]
+        outcome.rounds += 1
+        outcome.rates[host, partner] = answered
+        if answered is not None:
+            outcome.best[host] = slower(answered)
+            return
+    outcome.verdicts.append(Verdict(Fault.SILENT, (host,)))
 
 
 class _Search:
@@ -157,6 +232,7 @@ class _Search:
         self.inside: dict[Pair, Rates] = {}
         self.crossed: dict[Pair, Rates] = {}  # beside others
         self.shown_by: dict[int, Pair] = {}  # slow racks: the pair in which they were
+        self.expectations: dict[int, float | None] = {}  # by number of pairs of hosts, of what was measured
         self.teams: dict[Pair, int] = {}  # pairs of hosts of a pair of racks, in its last measurement
 
     def run(self) -> Step:
@@ -270,18 +346,24 @@ class _Search:
         """All these pairs of racks at once, each with as many pairs of hosts as it has."""
         teams = {pair: self._team(*pair) for pair in racks}
         measured = yield from self._measure([pair for team in teams.values() for pair in team])
+        self.expectations.clear()
         for pair, team in teams.items():
             if team:
-                self.outcome.across[pair] = sum(slower(measured[member]) for member in team)
+                self.outcome.across[pair] = min(_together(measured[member] for member in team))
                 self.teams[pair] = len(team)
                 self.crossed.update({member: measured[member] for member in team})
 
-    def _team(self, a: int, b: int) -> list[Pair]:
-        def able(rack: int) -> list[int]:
-            hosts = [host for host in self.members[rack] if host not in self.bad]
-            return [host for host in hosts if host in self.good] or hosts
+    def _team(self, a: int, b: int, turn: int = 0) -> list[Pair]:
+        """Pairs of a host of rack `a` and one of `b`: at any time, all of them load an uplink in the same
+        direction. turn: another number pairs other hosts."""
 
-        return [(min(pair), max(pair)) for pair in zip(able(a), able(b), strict=False)]
+        ours, theirs = self._able(a), self._able(b)
+        turned = [theirs[(number + turn) % len(theirs)] for number in range(len(theirs))]
+        return list(zip(ours, turned, strict=False))
+
+    def _able(self, rack: int) -> list[int]:
+        hosts = [host for host in self.members[rack] if host not in self.bad]
+        return [host for host in hosts if host in self.good] or hosts
 
     # ---- what is expected across racks
 
@@ -292,6 +374,11 @@ class _Search:
         """
         if self.given_uplink is not None:
             return min(self.given_uplink, team * (self.outcome.link or math.inf))
+        if team not in self.expectations:
+            self.expectations[team] = self._expected_of_others(team)
+        return self.expectations[team]
+
+    def _expected_of_others(self, team: int) -> float | None:
         racks = {rack for pair in self.outcome.across for rack in pair}
         if len(racks) < 3:
             return None
@@ -447,10 +534,8 @@ class _Search:
         hosts = [host for members in team for host in members if self.rack[host] == rack]
         # one host that was measured with nobody of its rack: it is its link as well as the rack's
         if len(self.members[rack]) == 1 and len(hosts) == 1:
-            other = next(host for host in team[0] if host != hosts[0])
-            rates = self.crossed[team[0]]
-            turned = rates if rates is None or hosts[0] < other else (rates[1], rates[0])
-            return self._host_verdict(hosts[0], turned, expected)
+            rates = _seen_from(hosts[0], team[0], self.crossed[team[0]])
+            return self._host_verdict(hosts[0], rates, expected)
         return Verdict(Fault.RACK, (rack,), rate, expected)
 
     def _pairs_again(self) -> Step:
@@ -474,7 +559,7 @@ class _Search:
                 if self._across_slow(key):
                     carried = self._expected(team) or carried
                 if slower(rates) < self.least * min(alone, carried / team):
-                    expected[pair] = alone
+                    expected[min(pair), max(pair)] = alone
         if self.hidden and expected:
             # Those that share an uplink are not known: each is to be alone.
             worst = sorted(expected, key=lambda pair: (slower(self.inside[pair]), pair))
@@ -497,7 +582,8 @@ class _Search:
 
     def _confirm(self) -> Step:
         """What is good once when it is measured again alone is no fault."""
-        confirmed, judged = [], 0
+        confirmed: list[Verdict] = []
+        remaining = {False: _JUDGED_MOST, True: _UPLINKS_JUDGED_MOST}
         severity = list(Fault)
         ranked = sorted(
             self.outcome.verdicts,
@@ -507,12 +593,13 @@ class _Search:
             ),
         )
         for verdict in ranked:
+            uplink = verdict.fault in (Fault.RACK, Fault.RACKS)
             if verdict.fault is Fault.SILENT:
                 confirmed.append(verdict)
-            elif judged >= _JUDGED_MOST:
+            elif not remaining[uplink]:
                 self.outcome.unjudged.append((verdict.fault, verdict.members))
             else:
-                judged += 1
+                remaining[uplink] -= 1
                 again = yield from self._confirmed(verdict)
                 if again is None:
                     self.outcome.contended += [verdict.members[:2]] if verdict.fault is Fault.PATH else []  # type: ignore[list-item]
@@ -522,35 +609,95 @@ class _Search:
 
     def _confirmed(self, verdict: Verdict) -> Generator[list[Pair], list[Rates], Verdict | None]:
         """The verdict as it was measured last, with its direction; None where it was good once."""
+        if verdict.fault in (Fault.RACK, Fault.RACKS):
+            return (yield from self._uplink_confirmed(verdict))
         allowed, clear = self.least * verdict.expected, 0
         for number in range(_CONFIRMATIONS):
-            if verdict.fault in (Fault.RACK, Fault.RACKS):
-                pair = self._pair_of_racks(verdict)
-                if pair is None:
-                    return verdict
-                yield from self._measure_racks([pair])
-                rate = self.outcome.across[pair]
-                allowed = self.least * (self._expected(self.teams[pair]) or 0.0)
-                again = verdict
-            else:
-                pair = self._pair_of_hosts(verdict, number)
-                if pair is None:
-                    return verdict
-                ((_, rates),) = (yield from self._measure([pair])).items()
-                rate = slower(rates)
-                again = self._as_measured(verdict, pair, rates)
-            if rate >= allowed:
+            pair = self._pair_of_hosts(verdict, number)
+            if pair is None:
+                return verdict
+            ((_, rates),) = (yield from self._measure([pair])).items()
+            if slower(rates) >= allowed:
                 return None
-            verdict = again
-            clear += rate < _CLEARLY * allowed
+            verdict = self._as_measured(verdict, pair, rates)
+            clear += slower(rates) < _CLEARLY * allowed
             if clear >= _CLEAR_MOST:
                 break
         return verdict
 
+    def _uplink_confirmed(self, verdict: Verdict) -> Generator[list[Pair], list[Rates], Verdict | None]:
+        """The verdict with what was measured; None unless other racks clearly carry more in the same way.
+
+        Where routes are fixed, some flows share a link and others have one alone, differently for each choice
+        of hosts: so means of several are compared, by their standard errors.
+        """
+        ways: tuple[list[float], list[float]] = [], []
+        usual: list[float] = []
+        for number in range(_UPLINK_CONFIRMATIONS):
+            team, like = self._team_of(verdict, number), self._team_like(verdict, number)
+            if not team:
+                return verdict
+            if like:
+                team, like = team[: len(like)], like[: len(team)]
+                usual.append(statistics.mean(_together((yield from self._measure(like)).values())))
+            else:
+                usual.append(self._expected(len(team)) or 0.0)
+            for way, carried in zip(ways, _together((yield from self._measure(team)).values()), strict=True):
+                way.append(carried)
+            if number + 1 < _UPLINK_CONFIRMATIONS_LEAST:
+                continue
+            expected, spread = _mean_and_error(usual)
+            rate, error = min(_mean_and_error(way) for way in ways)
+            margin = _CERTAIN * math.hypot(error, self.least * spread)
+            if rate + margin < self.least * expected:
+                return replace(verdict, rate=rate, expected=expected)
+            if rate - margin > self.least * expected:
+                return None
+        return None
+
+    def _team_of(self, verdict: Verdict, number: int) -> list[Pair]:
+        if verdict.fault is Fault.RACKS:
+            return self._team(verdict.members[0], verdict.members[1], number)
+        (rack,) = verdict.members
+        return self._team_beside_many(rack, len(self._team(*self.shown_by[rack])), number)
+
+    def _team_like(self, verdict: Verdict, number: int) -> list[Pair]:
+        """A team of other racks than the verdict's: each time of others that can have as many pairs, else of
+        the largest.
+        """
+        size = len(self._team_of(verdict, number))
+        fine = [rack for rack in self._fine_racks() if rack not in verdict.members]
+        teams = {(rack, rack): min(size, len(self._able(rack))) for rack in fine}
+        if verdict.fault is Fault.RACKS:
+            teams = {
+                (a, b): min(size, len(self._team(a, b))) for a, b in itertools.combinations(sorted(fine), 2)
+            }
+        most = max(teams.values(), default=0)
+        choice = [racks for racks, team in teams.items() if team == most]
+        if not most:
+            return []
+        a, b = random.Random(number).choice(choice)
+        return self._team(a, b, number) if a != b else self._team_beside_many(a, most, number)
+
+    def _fine_racks(self) -> list[int]:
+        return [rack for rack in self.members if rack not in self.slow_racks and self._rack_shown(rack, 1)]
+
+    def _team_beside_many(self, rack: int, size: int, number: int) -> list[Pair]:
+        """So many hosts of a rack, each with a good one: of as many racks as there are."""
+        order = random.Random(number)
+        others = []
+        for other in self._fine_racks():
+            able = [host for host in self.members[other] if host in self.good]
+            if other != rack:
+                others.append(order.sample(able, len(able)))
+        order.shuffle(others)
+        partners = [host for level in itertools.zip_longest(*others) for host in level if host is not None]
+        return list(zip(self._able(rack)[:size], partners, strict=False))
+
     def _as_measured(self, verdict: Verdict, pair: Pair, rates: Rates) -> Verdict:
         if verdict.fault is Fault.HOST:
-            turned = rates if rates is None or pair[0] == verdict.members[0] else (rates[1], rates[0])
-            return self._host_verdict(verdict.members[0], turned, verdict.expected)
+            (host,) = verdict.members
+            return self._host_verdict(host, _seen_from(host, pair, rates), verdict.expected)
         sending = None
         if rates is not None:
             forward, back = (rate >= self.least * verdict.expected for rate in rates)
@@ -566,12 +713,6 @@ class _Search:
         far = [other for other in sorted(self.good) if self._rack_shown(self.rack[other], 1)]
         partners = near or [other for other in far if self.rack[other] != self.rack[host]]
         return (host, partners[number % len(partners)]) if partners else None
-
-    def _pair_of_racks(self, verdict: Verdict) -> Pair | None:
-        if verdict.fault is Fault.RACKS:
-            return (verdict.members[0], verdict.members[1])
-        pair = self.shown_by[verdict.members[0]]
-        return pair if self._team(*pair) else None
 
     def _both_good(self, pair: Pair) -> bool:
         return not any(host in self.bad for host in pair)
@@ -631,6 +772,21 @@ class _Search:
         for (a, b), rates in self.crossed.items():
             for host in (a, b):
                 self.outcome.best.setdefault(host, slower(rates))
+
+
+def _together(rates: Iterable[Rates]) -> tuple[float, float]:
+    """What pairs carry together, there and back."""
+    answered = [of_pair for of_pair in rates if of_pair is not None]
+    return sum(of_pair[0] for of_pair in answered), sum(of_pair[1] for of_pair in answered)
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    return statistics.mean(values), statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _seen_from(host: int, pair: Pair, rates: Rates) -> Rates:
+    """What a host of the pair sends, and receives."""
+    return rates if rates is None or pair[0] == host else (rates[1], rates[0])
 
 
 def _disjoint(pairs: Iterable[Pair]) -> list[list[Pair]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from program_runner import Environment
 
-from ddl_validate.suite import occupied
+from ddl_validate.suite import occupied, racks
 from ddl_validate.suite.bench import hosts_of, ranks_of
 from ddl_validate.suite.checks import environment
 from ddl_validate.suite.checks.environment import Checked
@@ -177,9 +178,38 @@ def test_what_cannot_be_asked(env: Environment, tmp_path: Path) -> None:
         environment.ask(env.prefix, ["-no-such-option"])
 
 
+def test_racks_are_those_that_ddl_sees(tmp_path: Path) -> None:
+    """With a ddlrun that prints what `ddlrun -show-topology -json` does in a job of five hosts."""
+
+    def program(text: str) -> None:
+        file = tmp_path / "bin/ddlrun"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        file.chmod(0o755)
+
+    def topology(**changes: object) -> str:
+        groups = [
+            {"tier": "cluster", "name": "", "ranks": [0, 1, 2, 3]},
+            {"tier": "rack", "name": "leaf7", "ranks": [0, 1]},
+            {"tier": "host", "name": "a", "ranks": [0, 1]},
+            {"tier": "rack", "name": "leaf3", "ranks": [2, 3]},
+            {"tier": "host", "name": "b", "ranks": [2]},
+            {"tier": "host", "name": "c", "ranks": [3]},
+        ]
+        seen = {"tiers": ["host", "rack", "cluster"], "source": "Slurm", "groups": groups, **changes}
+        return json.dumps({"ranks": [{"host": name} for name in "aabc"], "topology": seen})
+
+    program(topology())
+    assert racks.seen_by_ddl(tmp_path, [], ["b", "a", "c"]) == ([1, 0, 1], "Slurm")
+    assert racks.seen_by_ddl(tmp_path, [], ["a", "d"]) == (None, ""), "a host that is in no rack"
+    program(topology(tiers=["host", "cluster"]))
+    assert racks.seen_by_ddl(tmp_path, [], ["a", "b"]) == (None, "")
+    program("error DDL-1-3: no")
+    assert racks.seen_by_ddl(tmp_path, [], ["a", "b"]) == (None, "")
+
+
 def test_racks_and_ranks_of_the_hosts() -> None:
-    checked = [host("a"), Checked("x", "failed", "gone", {}), host("b"), host("c"), host("d")]
-    hosts = hosts_of(checked, 2)
+    hosts = hosts_of([host(name) for name in "abcd"], racks.equal(4, 2))
     assert [(one.name, one.rack, one.cores) for one in hosts] == [
         ("a", 0, 8),
         ("b", 0, 8),
@@ -187,7 +217,7 @@ def test_racks_and_ranks_of_the_hosts() -> None:
         ("d", 1, 8),
     ]
     with pytest.raises(ValidateError, match="--racks 3: 4 hosts are not 3 racks of one size"):
-        hosts_of(checked, 3)
+        racks.equal(4, 3)
     assert ranks_of(hosts, None) == 8 and ranks_of(hosts, 3) == 3
     few = hosts_of([host("a"), host("b", domains=[{"cores": [0, 1]}])], None)
     assert ranks_of(few, None) == 2, "as the host with the fewest cores"

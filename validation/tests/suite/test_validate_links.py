@@ -22,12 +22,13 @@ def told(count: int = 4, **more: Any) -> dict[str, Any]:
     """What the probe prints of healthy hosts of one rack, with some of it replaced."""
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     return {
-        "link": 1e9 if count > 2 else None,
+        "links": {str(host): 1e9 for host in range(count)} if count > 2 else {},
         "uplink": None,
         "rounds": 3,
         "best": {str(host): 1e9 for host in range(count)},
         "latency": {str(host): 2e-5 for host in range(count)},
         "contended": [],
+        "unjudged": [],
         "across": [],
         "rates": [[*pair, 1e9, 1e9] for pair in pairs],
         "verdicts": [],

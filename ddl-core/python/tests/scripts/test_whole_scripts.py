@@ -59,6 +59,8 @@ ROUNDING = {
     "tf1/horovod_session": 2e-4,
     "tf1/keras_generator": 2e-5,
     "tf1/lstm_dynamic_rnn": 2e-5,
+    # Adagrad divides its first gradients by their own size.
+    "tf2/gradient_accumulators": 2e-5,
     "tf2/loss_scale": 5e-3,
     # fp16 on the way
     "torch/summed_gradients": 2e-3,

@@ -55,7 +55,7 @@ class Checked:
 def ask(prefix: Path, arguments: Sequence[str]) -> list[Checked]:
     """What `ddlrun WORDS -check` says of each host. ValidateError where it does not get so far."""
     command = [str(prefix / "bin/ddlrun"), *arguments, "-check", "-json"]
-    out, err = _answer(command)
+    out, err = answer(command)
     try:
         hosts = json.loads(out)["hosts"]
         return [
@@ -72,7 +72,7 @@ def ask(prefix: Path, arguments: Sequence[str]) -> list[Checked]:
         raise ValidateError(lines[0] if lines else f"no answer from: {' '.join(command)}") from None
 
 
-def _answer(command: Sequence[str]) -> tuple[str, str]:
+def answer(command: Sequence[str]) -> tuple[str, str]:
     """Both outputs. What interrupts the wait ends the command first, which then ends what it started."""
     try:
         child = subprocess.Popen(

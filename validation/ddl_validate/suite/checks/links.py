@@ -11,6 +11,7 @@ from typing import Any
 from ...allreduce.sizes import show_rate
 from ..attribution import hosts_at_fault
 from ..bench import Bench
+from ..kinds import kinds_of
 from ..model import HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
 from ..search import Fault
 from .probing import probe
@@ -40,11 +41,16 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         result.status, result.reason = Status.SKIPPED, "there is one host, and no link to another one"
         return result
     racks = [host.rack for host in bench.hosts] if bench.has_racks else None
+    kinds = kinds_of({host.name: host.facts for host in bench.hosts})
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
     arguments = ["--racks", ",".join(map(str, racks))] if racks else []
+    if len(numbers) > 1:
+        arguments += ["--kinds", ",".join(str(numbers[kinds[name]]) for name in names)]
     survey = probe(bench, result, "pairs", arguments)
     command = result.commands[-1]
-    result.figures = _figures(survey, names, racks, bench.tolerance, command)
-    culprits = _slow(survey, names, racks) + _late(survey, names, _of(survey, "host"))
+    usual = _usual_latencies(survey, names, kinds)
+    result.figures = _figures(survey, names, racks, usual, bench.tolerance, command)
+    culprits = _slow(survey, names, racks) + _late(survey, names, usual, _of(survey, "host"))
     culprits += _one_way(survey, names, bench.tolerance)
     already = hosts_at_fault(before)
     effects = [
@@ -53,6 +59,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
     result.facts = {
         "rounds": survey["rounds"],
+        "unjudged": _unjudged(survey, names),
         "contended": [[names[a], names[b]] for a, b in survey["contended"]],
         "rates": [[names[a], names[b], forward, back] for a, b, forward, back in survey["rates"]],
         **({"effects": [effect.text for effect in effects]} if effects else {}),
@@ -66,6 +73,17 @@ def _of(survey: Mapping[str, Any], fault: str) -> set[int]:
     return {verdict["members"][0] for verdict in survey["verdicts"] if verdict["fault"] == fault}
 
 
+def _unjudged(survey: Mapping[str, Any], names: list[str]) -> list[str]:
+    """The hosts and racks that were slow beside others and could not be measured alone."""
+    titles = []
+    for fault, *members in survey["unjudged"]:
+        if fault in (Fault.RACK, Fault.RACKS):
+            titles.append(" and ".join(f"rack {rack}" for rack in members))
+        else:
+            titles.append(" and ".join(names[host] for host in members))
+    return titles
+
+
 def _between(a: str, b: str) -> str:
     return f"hosts {a} and {b}"
 
@@ -75,9 +93,13 @@ def _expectation(value: float | None, tolerance: float) -> Expectation | None:
 
 
 def _figures(
-    survey: Mapping[str, Any], names: list[str], racks: list[int] | None, tolerance: float, command: str
+    survey: Mapping[str, Any],
+    names: list[str],
+    racks: list[int] | None,
+    usual: Mapping[str, float],
+    tolerance: float,
+    command: str,
 ) -> list[Figure]:
-    link = _expectation(survey["link"], tolerance)
     figures = []
     if len(names) == 2:
         # nobody can say to which of them it belongs
@@ -99,11 +121,11 @@ def _figures(
     for host, name in enumerate(names):
         value = bad.get(host, survey["best"].get(str(host)))
         if value is not None:
+            expected = _expectation(survey["links"].get(str(host)), tolerance)
             figures.append(
-                Figure("link.bandwidth", f"host {name}", value, "B/s", expected=link, command=command)
+                Figure("link.bandwidth", f"host {name}", value, "B/s", expected=expected, command=command)
             )
     for host, seconds in survey["latency"].items():
-        usual = _usual_latency(survey, host)
         figures.append(
             Figure(
                 "link.latency",
@@ -111,7 +133,7 @@ def _figures(
                 seconds,
                 "s",
                 LOWER,
-                _expectation(usual, _LATENCY_TOLERANCE),
+                _expectation(usual.get(host), _LATENCY_TOLERANCE),
                 command,
             )
         )
@@ -145,9 +167,20 @@ def _rack_figures(
     return figures
 
 
-def _usual_latency(survey: Mapping[str, Any], host: str) -> float | None:
-    others = [seconds for other, seconds in survey["latency"].items() if other != host]
-    return statistics.median_low(others) if len(others) > 1 else None
+def _usual_latencies(
+    survey: Mapping[str, Any], names: list[str], kinds: Mapping[str, str]
+) -> dict[str, float]:
+    """By host, the median of the other ones of its kind, where there are two."""
+    usual = {}
+    for host in survey["latency"]:
+        others = [
+            seconds
+            for other, seconds in survey["latency"].items()
+            if other != host and kinds[names[int(other)]] == kinds[names[int(host)]]
+        ]
+        if len(others) > 1:
+            usual[host] = statistics.median_low(others)
+    return usual
 
 
 def _slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) -> list[_Culprit]:
@@ -205,12 +238,13 @@ def _one_way(survey: Mapping[str, Any], names: list[str], tolerance: float) -> l
     return culprits
 
 
-def _late(survey: Mapping[str, Any], names: list[str], slow: set[int]) -> list[_Culprit]:
+def _late(
+    survey: Mapping[str, Any], names: list[str], usual: Mapping[str, float], slow: set[int]
+) -> list[_Culprit]:
     """Hosts whose small messages take several times as long as the others'."""
     culprits = []
     for host, seconds in survey["latency"].items():
-        usual = _usual_latency(survey, host)
-        if usual is None or int(host) in slow or seconds * (1 - _LATENCY_TOLERANCE) <= usual:
+        if host not in usual or int(host) in slow or seconds * (1 - _LATENCY_TOLERANCE) <= usual[host]:
             continue
         name = names[int(host)]
         culprits.append(
@@ -218,7 +252,7 @@ def _late(survey: Mapping[str, Any], names: list[str], slow: set[int]) -> list[_
                 Kind.SLOW_LINK,
                 f"host {name}",
                 f"a small message of {name} takes {seconds * 1e6:.0f} µs; the median of the other hosts is "
-                f"{usual * 1e6:.0f} µs",
+                f"{usual[host] * 1e6:.0f} µs",
                 f"look at power saving of its network port and processor on {name} (C-states, interrupt "
                 "moderation: ethtool -c)",
                 (name,),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,15 +60,19 @@ class Director:
                     rates[pair] = max(before[0], again[0]), max(before[1], again[1])
 
     def _in_turns(self, pairs: list[Pair]) -> list[list[Pair]]:
-        """Pairs that have no machine in common can be measured at the same time, and those between the same
-        two racks must be.
+        """Pairs that have no machine in common can be measured at the same time, and those that together
+        load a rack's uplink must be.
         """
-        teams: dict[object, list[Pair]] = defaultdict(list)
+        teams: list[tuple[list[Pair], set[int]]] = []  # with the racks whose uplinks they load
         for pair in pairs:
-            racks = frozenset(self.racks[host] for host in pair)
-            teams[racks if len(racks) > 1 else pair].append(pair)
+            team, racks = [pair], {self.racks[host] for host in pair}
+            if len(racks) > 1:
+                for other in [other for other in teams if racks & other[1]]:
+                    teams.remove(other)
+                    team, racks = other[0] + team, racks | other[1]
+            teams.append((team, racks if len(racks) > 1 else set()))
         rounds: list[tuple[list[Pair], set[int]]] = []
-        for team in teams.values():
+        for team, _ in teams:
             machines = {self.world.machines[host] for pair in team for host in pair}
             for members, busy in rounds:
                 if not machines & busy:
@@ -165,7 +168,7 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
         for host in pair:
             best[host] = min(best.get(host, seconds), seconds)
     return {
-        "link": outcome.link,
+        "links": {str(host): rate for host, rate in sorted(outcome.links.items())},
         "uplink": outcome.uplink,
         "rounds": outcome.rounds,
         "best": {str(host): rate for host, rate in sorted(outcome.best.items())},
@@ -173,6 +176,7 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
         "contended": [list(pair) for pair in outcome.contended],
         "across": [[*racks, rate] for racks, rate in outcome.across.items()],
         "rates": [[*pair, *(rates or (None, None))] for pair, rates in outcome.rates.items()],
+        "unjudged": [[fault.value, *members] for fault, members in outcome.unjudged],
         "verdicts": [
             {
                 "fault": verdict.fault.value,
@@ -186,22 +190,28 @@ def result_of(outcome: Outcome, latency: dict[Pair, float]) -> dict[str, Any]:
     }
 
 
+def _numbers(world: World, text: str) -> list[int] | None:
+    numbers = [int(number) for number in text.split(",")] if text else None
+    if numbers is not None and len(numbers) != world.hosts:
+        world.fail(f"{text}: {len(numbers)} numbers for {world.hosts} hosts")
+    return numbers
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = options(__doc__)
     parser.add_argument("--racks", default="", help="number of each host's rack, as in 0,0,1,1")
+    parser.add_argument("--kinds", default="", help="number of each host's kind, as in 0,0,1,1")
     parser.add_argument("--answer", type=float, default=5.0, help="seconds that a pair of hosts is given")
     parser.add_argument("--idle", type=float, default=600.0, help="seconds that a rank waits for an order")
     settings = parser.parse_args(arguments)
     world = World(1, settings.limit)
     limit = settings.answer + 4 * settings.seconds
-    racks = [int(text) for text in settings.racks.split(",")] if settings.racks else None
-    if racks is not None and len(racks) != world.hosts:
-        world.fail(f"--racks {settings.racks}: {len(racks)} numbers for {world.hosts} hosts")
+    racks, kinds = _numbers(world, settings.racks), _numbers(world, settings.kinds)
     if world.rank:
         follow(world, settings.seconds, limit, settings.idle)
         return _end()
     director = Director(world, racks, settings.tolerance, settings.seconds, limit)
-    asking = search(world.hosts, racks, settings.tolerance)
+    asking = search(world.hosts, racks, settings.tolerance, kinds=kinds)
     try:
         pairs = next(asking)
         while True:
