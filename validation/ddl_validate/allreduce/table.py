@@ -55,13 +55,19 @@ def times_bound(seconds: float, bound: float | None) -> str:
     return f"{show_seconds(seconds)} ({seconds / bound:.2f})" if bound else show_seconds(seconds)
 
 
+def spread(cell: dict[str, Any]) -> str:
+    """The fastest and the slowest round, where there are several."""
+    times = cell["round_times"]
+    return f"\n{show_seconds(min(times))} to {show_seconds(max(times))}" if len(times) > 1 else ""
+
+
 def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     """One row a size: the lower bound, each peer at its best setting, and DDL against the best of them."""
     table = Table(title=f"{scenario['name']}: {describe(scenario)}", title_justify="left")
     table.add_column("size", justify="right")
     table.add_column("bandwidth\nlower bound", justify="right")
     for peer in titles:
-        table.add_column(f"{titles[peer]}\n(x lower bound)\nalgbw\nbusbw", justify="right")
+        table.add_column(f"{titles[peer]}\n(x lower bound)\nrounds\nalgbw\nbusbw", justify="right")
     table.add_column("DDL against\nthe best peer", justify="right")
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
@@ -71,7 +77,7 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
             text = "-"
             if cell:
                 text = times_bound(cell["median"], cell["lower_bound"])
-                text += f"\n{show_rate(cell['algbw'])}\n{show_rate(cell['busbw'])}"
+                text += spread(cell) + f"\n{show_rate(cell['algbw'])}\n{show_rate(cell['busbw'])}"
             if cell and cell["setting"] != "defaults":
                 text += "\n" + escape(cell["setting"])
             cells.append(text)

@@ -111,10 +111,19 @@ def test_bandwidths_are_those_of_nccl_tests() -> None:
     assert (one.algbw, one.busbw) == (107_374_182_400, pytest.approx(187_904_819_200, rel=1e-12))
     # of 2 ranks each sends the buffer once
     assert Cell("ddl", "defaults", 1 << 30, "x", 2, [round_of(0.01)]).busbw == one.algbw
+    assert "busbw" in (text := printed(one)) and "188 GB/s" in text and " to " not in text
+
+
+def test_the_table_tells_how_much_rounds_differ() -> None:
+    assert "10 ms to 14 ms" in printed(cell("ddl", round_of(0.012), round_of(0.014), round_of(0.01)))
+
+
+def printed(one: Cell) -> str:
+    """The table of a scenario with one cell."""
     outcome = Outcome(named("1x2"), cells=[one])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(scenario_table(outcome.as_json(), {"ddl": "DDL"}))
-    assert "busbw" in (text := console.export_text()) and "188 GB/s" in text
+    return console.export_text()
 
 
 def test_summary_and_the_best_setting() -> None:
