@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from images import Singularity
 from scratch_clone import Clone
 from test_release import committed
 from tree import ROOT
+from wmlce.images.apptainer import Runtime
+from wmlce.release import image_signature, manifest
 
 pytestmark = pytest.mark.slow
 SECRET = "a secret"
@@ -119,14 +122,16 @@ def test_check_looks_at_the_signatures(
         # the list is made anew, so that the image's own signature alone can tell
         record = json.loads((copy / "release.json").read_text())
         record["sizes"].pop("images/ddl.sif")
+        error = signed_anew(copy, record)
+        assert "ddl.sif is not what the key" in error and said in error, error
+
+    def signed_anew(copy: Path, record: dict[str, Any]) -> str:
+        """What `release check` says of a release with another record, which its maker signed."""
         (copy / "release.json").unlink()
         (copy / "release.json").write_text(json.dumps(record))
-        from wmlce.release import manifest
-
         manifest.write(copy)
         clone.ok("release", "sign", str(copy), "--key", str(clone.root.parent / "key"))
-        error = clone.fails("release", "check", str(copy), *trusted)
-        assert "ddl.sif is not what the key" in error and said in error, error
+        return clone.fails("release", "check", str(copy), *trusted)
 
     changed = tmp_path / "changed.sif"
     data = bytearray((signed / "images/ddl.sif").read_bytes())
@@ -135,12 +140,14 @@ def test_check_looks_at_the_signatures(
     refused(changed, "integrity")
     refused(clone.root / "build/images/ddl.sif", "signature not found")
     stranger = Path(shutil.copy(clone.root / "build/images/ddl.sif", tmp_path / "stranger.sif"))
-    from wmlce.images.apptainer import Runtime
-    from wmlce.release import image_signature
-
     other = image_signature.ImageKey(clone.root.parent / "other", SECRET)
     image_signature.sign(Runtime(singularity.program, ""), stranger, other)
     refused(stranger, "unknown entity")
+    copy = shutil.copytree(signed, tmp_path / "another-key")
+    record = json.loads((copy / "release.json").read_text())
+    signer, record["made_of"]["image_key"] = record["made_of"]["image_key"], "0" * 40
+    error = signed_anew(copy, record)
+    assert f"are signed by the key {signer}, and release.json names {'0' * 40}" in error
 
 
 def test_keys_that_cannot_sign(clone: Clone, signed: Path, tmp_path: Path) -> None:
