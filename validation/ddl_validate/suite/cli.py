@@ -26,12 +26,13 @@ from .errors import ValidateError
 from .expect import Reference
 from .history import History
 from .levels import BURN_IN, LEVELS, level_of
-from .model import EXIT_CODES, CheckResult, Key, Kind, Status
+from .model import EXIT_CODES, CheckResult, Key, Kind, Severity, Status
 from .registry import Check, checks
 from .run import Plan, Run
 
 NOTHING = 3
 _STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.BROKEN: "red"}
+_COLOURS = {Severity.WARN: "yellow", Severity.FAIL: "red", Severity.DRAIN: "red"}
 _LONGEST_REASON = 200  # characters; Slurm keeps a reason of any length, and shows the beginning
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -48,7 +49,7 @@ checks, in this order:
 {listing}
 
 exit codes (of several findings the most severe one decides):
-  0    nothing was found
+  0    nothing was found, or warnings alone
   2    the command line is wrong
   3    there is nothing to validate on (no hosts, no environment), or the result cannot be kept
 {codes}
@@ -111,6 +112,12 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     scope.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
     scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
     scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
+    scope.add_argument(
+        "--skip-figure",
+        metavar="NAME,…",
+        default="",
+        help="measure these figures, read these facts, and judge them not (names as in the report)",
+    )
 
 
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
@@ -240,6 +247,7 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
         level=level,
         budget=level.budget if options.hours is None else options.hours * 3600,
         tolerance=options.tolerance or level.tolerance,
+        skip_figures=tuple(_names(options.skip_figure)),
         folder=Path(),
         racks=options.racks,
         ranks=options.ranks or slots,
@@ -352,6 +360,8 @@ class _Command:
     def _compare(self, document: Document, before: History) -> None:
         worse = history.compare(document, before, tolerance=self.plan.tolerance)
         expect.judge_regressions(document.results, worse)
+        for result in document.results:
+            expect.leave_out(result, self.plan.skip_figures)
         expect.leave_out_effects(document.results)
 
     def _record(self, document: Document, before: History) -> None:
@@ -375,9 +385,8 @@ class _Command:
         text = f"  {result.name}: {result.title} ({result.seconds:.1f} s){reason}"
         self.console.print(text, markup=False, soft_wrap=True)
         for finding in result.findings:
-            self.console.print(
-                f"            {finding.kind}: {finding.text}", style="red", markup=False, soft_wrap=True
-            )
+            text = f"            {finding.severity}, {finding.kind}: {finding.text}"
+            self.console.print(text, style=_COLOURS[finding.severity], markup=False, soft_wrap=True)
             self.console.print(f"            {finding.remedy}", markup=False, soft_wrap=True)
 
     def _tell(self, document: Document, stopped: int) -> None:
@@ -394,7 +403,7 @@ class _Command:
 
     def _conclude(self, document: Document) -> None:
         hosts = f"{len(document.hosts)} host{'s' if len(document.hosts) != 1 else ''}"
-        findings = document.findings
+        findings = document.faults
         if findings:
             where = ", ".join(dict.fromkeys(finding.where for finding in findings))
             text, style = (
@@ -403,7 +412,14 @@ class _Command:
             )
         else:
             text, style = f"{hosts}: nothing was found", "green"
+        warnings = len(document.findings) - len(findings)
+        if warnings:
+            text += f"; {warnings} warning{'s' if warnings != 1 else ''}"
         self.console.print(text, style=style, markup=False, soft_wrap=True)
+        if entries := document.not_judged:
+            listed = ", ".join(dict.fromkeys(entry["check"] for entry in entries))
+            text = f"not judged, or not all of it: {listed}; --output and --json say what and why"
+            self.console.print(text, style="dim", markup=False, soft_wrap=True)
         if self.output is not None:
             self.console.print(f"report: {self.output / report.PAGE}", markup=False, soft_wrap=True)
 

@@ -11,7 +11,20 @@ from typing import Any
 
 from .errors import ValidateError
 from .history import Regression
-from .model import HIGHER, CheckResult, Expectation, Figure, Finding, Key, Kind, Status, hosts_in, key_of
+from .model import (
+    EFFECT,
+    HIGHER,
+    CheckResult,
+    Expectation,
+    Figure,
+    Finding,
+    Key,
+    Kind,
+    Status,
+    hosts_in,
+    key_of,
+    status_of,
+)
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
@@ -127,11 +140,24 @@ def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, tex
     kind = kind_of(figure.name)
     members = hosts_in(figure.where)
     for finding in [finding for earlier in (*others, result) for finding in earlier.findings]:
-        if (finding.kind, finding.where) == (kind, figure.where) or set(members) & set(finding.hosts):
+        same = (finding.kind, finding.where) == (kind, figure.where) and not finding.warning
+        if same or set(members) & set(finding.hosts):
             return
     remedy = f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle"
-    result.findings.append(Finding(kind, figure.where, text, remedy, members if len(members) == 1 else ()))
+    hosts = members if len(members) == 1 else ()
+    result.findings.append(Finding(kind, figure.where, text, remedy, hosts, figure.name))
     result.status = Status.FAILED
+
+
+def leave_out(result: CheckResult, figures: Sequence[str]) -> None:
+    """Drop findings about these figures and facts, and say so."""
+    for name in figures:
+        dropped = [finding.text for finding in result.findings if finding.figure == name]
+        if dropped or any(figure.name == name for figure in result.figures) or name in result.not_judged:
+            result.not_judged[name] = "; ".join(["left out by --skip-figure", *dropped])
+    result.findings = [finding for finding in result.findings if finding.figure not in figures]
+    if result.status is Status.FAILED:
+        result.status = status_of(result.findings)
 
 
 def _words(figure: Figure) -> str:
@@ -144,7 +170,9 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
     Its figures stay.
     """
     listed = list(results)
-    if not any(finding.kind in _CAUSES for result in listed for finding in result.findings):
+    if not any(
+        finding.kind in _CAUSES and not finding.warning for result in listed for finding in result.findings
+    ):
         return
     for result in listed:
         effects = [finding.text for finding in result.findings if finding.kind is Kind.SLOW_TRAINING]
@@ -153,4 +181,4 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
                 finding for finding in result.findings if finding.kind is not Kind.SLOW_TRAINING
             ]
             result.reason = "the effect of what was found elsewhere: " + "; ".join(effects)
-            result.facts["effects"] = [*result.facts.get("effects", []), *effects]
+            result.not_judged |= dict.fromkeys(effects, EFFECT)

@@ -12,7 +12,8 @@ import pytest
 from program_runner import ROOT
 from validate_documents import cluster, faulty, find, many_runs
 
-from ddl_validate.suite import expect, history
+from ddl_validate.suite import document as documents
+from ddl_validate.suite import expect, history, report
 from ddl_validate.suite.errors import ValidateError
 from ddl_validate.suite.expect import Reference
 from ddl_validate.suite.levels import LEVELS, level_of, scales
@@ -24,8 +25,10 @@ from ddl_validate.suite.model import (
     Figure,
     Finding,
     Kind,
+    Severity,
     Status,
     exit_code,
+    warning,
 )
 from ddl_validate.suite.registry import ORDER
 
@@ -188,9 +191,9 @@ def test_slow_training_is_an_effect_of_what_is_slow() -> None:
     assert [one.kind for one in document.findings] == [Kind.SLOW_MEMORY]
     training = document.results[-1]
     assert training.reason.startswith("the effect of what was found elsewhere: 4 host(s) gives")
-    assert len(training.facts["effects"]) == 1
+    assert len(training.not_judged) == 1
     expect.leave_out_effects(document.results)
-    assert len(training.facts["effects"]) == 1, "once is enough"
+    assert len(training.not_judged) == 1, "once is enough"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +224,47 @@ def test_a_regression_is_a_finding_of_its_check() -> None:
     assert {one.kind for one in training.findings} == {Kind.SLOW_TRAINING}
     assert all("of the last 5 good runs" in one.text or "good runs" in one.text for one in training.findings)
     assert runs[5].verdict == "failed" and cluster().verdict == "passed"
+
+
+def test_warnings_fail_nothing_and_drain_nothing(tmp_path: Path) -> None:
+    document = cluster()
+    hosts = next(one for one in document.results if one.name == "hosts")
+    hosts.findings.append(warning(Kind.ENVIRONMENT, "host node001", "odd <kernel>", "look", "kernel"))
+    hosts.not_judged["host.memory.share"] = "no channels"
+    assert (document.exit_code, document.verdict, document.faults) == (0, "passed", [])
+    report.write(document, history.History(), tmp_path)
+    told = json.loads((tmp_path / "validation.json").read_text())
+    (entry,) = [one for check in told["checks"] for one in check["findings"]]
+    assert (entry["severity"], entry["figure"]) == ("warn", "kernel")
+    entry = {"check": "hosts", "what": "host.memory.share", "why": "no channels"}
+    assert entry in told["not_judged"]
+    junit = (tmp_path / "junit.xml").read_text()
+    assert 'failures="0"' in junit and "warning: odd &lt;kernel&gt;" in junit
+    assert "not judged: host.memory.share: no channels" in junit
+    page = (tmp_path / "index.html").read_text()
+    assert "✓ Passed" in page and "Not judged" in page and "no channels" in page
+    assert documents.read(tmp_path / "validation.json").findings[0].severity is Severity.WARN
+    expect.judge_regressions(document.results, [])
+    low = [replace(one, expected=Expectation(2 * one.value, "baseline", 0.1)) for one in hosts.figures[:1]]
+    hosts.figures = low
+    expect.judge(hosts)
+    (_, slow) = hosts.findings
+    assert slow.severity is Severity.DRAIN and document.verdict == "failed" and document.exit_code == 13
+
+
+def test_a_figure_can_be_left_out() -> None:
+    wanted = Expectation(1.0, "baseline", 0.1)
+    found = result(
+        figure("link.bandwidth", "host a", 0.5, expected=wanted),
+        figure("link.rate", "host b", 0.5, expected=wanted),
+    )
+    expect.judge(found)
+    expect.leave_out(found, ["link.bandwidth", "absent"])
+    assert [one.figure for one in found.findings] == ["link.rate"] and found.status is Status.FAILED
+    ((name, why),) = found.not_judged.items()
+    assert name == "link.bandwidth" and why.startswith("left out by --skip-figure; link.bandwidth of host a")
+    expect.leave_out(found, ["link.rate"])
+    assert found.findings == [] and found.status is Status.PASSED
 
 
 def test_levels_and_scales() -> None:

@@ -14,7 +14,7 @@ from ddl_validate.suite.attribution import expected_of_peers, hosts_at_fault, sh
 from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.checks import hosts as check_hosts
 from ddl_validate.suite.levels import level_of
-from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
+from ddl_validate.suite.model import EFFECT, CheckResult, Finding, Kind, Status
 from ddl_validate.suite.probe.cores import of_host
 from ddl_validate.suite.probe.elapsed import Elapsed, group_folders, quota_stops
 from ddl_validate.suite.probe.memory import block_size, last_caches
@@ -129,7 +129,8 @@ def test_slow_memory_of_a_host_with_slow_cores_is_an_effect(
         (Kind.SLOW_HOST, "host c"),
         (Kind.SLOW_MEMORY, "host b"),
     }
-    assert len(result.facts["effects"]) == 1 and result.facts["effects"][0].startswith("c copies 2 GB/s")
+    ((text, why),) = result.not_judged.items()
+    assert text.startswith("c copies 2 GB/s") and why == EFFECT
 
 
 def test_one_host_is_compared_with_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

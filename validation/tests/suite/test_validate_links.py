@@ -13,7 +13,7 @@ from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.checks import links as check_links
 from ddl_validate.suite.errors import ValidateError
 from ddl_validate.suite.levels import level_of
-from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
+from ddl_validate.suite.model import EFFECT, CheckResult, Finding, Kind, Status
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -134,7 +134,7 @@ def test_a_link_of_a_host_that_is_slow_itself_is_an_effect(
     verdicts = [verdict("host", [2]), verdict("path", [0, 3]), verdict("path", [1, 2])]
     result = checked(monkeypatch, tmp_path, told(verdicts=verdicts), before=[slow])
     assert named(result) == {(Kind.SLOW_LINK, "hosts a and d", ())}
-    assert len(result.facts["effects"]) == 2
+    assert set(result.not_judged.values()) == {EFFECT} and len(result.not_judged) == 2
 
 
 def test_a_latency_that_is_several_times_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

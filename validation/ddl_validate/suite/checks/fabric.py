@@ -10,7 +10,7 @@ from typing import Any
 from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
-from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .asking import ask, program
 
 TITLE = "network ports and PCIe links: state, rate, errors"
@@ -57,9 +57,9 @@ _ALLOWED = {
 }
 
 _REMEDIES = {
-    "errors": "clean or change the cable or the transceiver, and look at the switch's port",
-    "ports": "look at the cable, the transceiver and the switch's port; ibstat and ethtool say more",
-    "links": "reseat the card, and look at the slot's settings in the firmware",
+    "fabric.errors": "clean or change the cable or the transceiver, and look at the switch's port",
+    "fabric.ports": "look at the cable, the transceiver and the switch's port; ibstat and ethtool say more",
+    "fabric.pcie": "reseat the card, and look at the slot's settings in the firmware",
 }
 
 
@@ -86,32 +86,24 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
             Status.SKIPPED,
             "sysfs shows no network port of hardware on these hosts",
         )
-    elif result.findings:
-        result.status = Status.FAILED
+    else:
+        result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
 
 def findings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Finding]:
-    """By host, at most one for its ports and network cards and one for its GPUs' links; first and second:
-    what probe/fabric.py told.
-    """
-    texts: dict[tuple[str, Kind], list[tuple[str, str]]] = defaultdict(list)
+    """By host and kind of fault, at most one; first and second: what probe/fabric.py told."""
+    texts: dict[tuple[str, Kind, str], list[str]] = defaultdict(list)
     for host, text in _ports(second):
-        texts[host, Kind.SLOW_LINK].append((text, "ports"))
+        texts[host, Kind.SLOW_LINK, "fabric.ports"].append(text)
     for host, text in _errors(first, second):
-        texts[host, Kind.SLOW_LINK].append((text, "errors"))
+        texts[host, Kind.SLOW_LINK, "fabric.errors"].append(text)
     for host, kind, text in _narrow(second):
-        texts[host, kind].append((text, "links"))
+        texts[host, kind, "fabric.pcie"].append(text)
     return [
-        Finding(
-            kind,
-            f"host {host}",
-            f"{host}: {'; '.join(text for text, _ in faults)}",
-            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, remedy in faults)),
-            (host,),
-        )
-        for (host, kind), faults in texts.items()
+        Finding(kind, f"host {host}", f"{host}: {'; '.join(faults)}", _REMEDIES[name], (host,), name)
+        for (host, kind, name), faults in texts.items()
     ]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...common.running import RunFailed
 from ..bench import Bench
 from ..errors import ValidateError
-from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .asking import ask
 
 TITLE = "GPUs: errors, links, clocks, bandwidth"
@@ -88,7 +88,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         host: {**state, "load": watched.get(host, {}).get("load", []), **loads.get(host, {})}
         for host, state in second.items()
     }
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 

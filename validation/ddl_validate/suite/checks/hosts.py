@@ -10,7 +10,7 @@ from ...allreduce.sizes import show_rate
 from ..attribution import Shortfall, expected_of_peers, shortfalls
 from ..bench import Bench
 from ..kinds import kinds_of
-from ..model import LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import EFFECT, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .probing import probe
 
 TITLE = "cores and memory of each host"
@@ -45,15 +45,14 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     slow = _slow_hosts(compute, slowest, by_host, bench.tolerance, ranks, kinds)
     named = {finding.where for finding in slow}
     memory_findings = [_slow_memory(shortfall) for shortfall in shortfalls(copies, bench.tolerance, kinds)]
-    effects = [finding.text for finding in memory_findings if finding.where in named]
+    result.not_judged = {finding.text: EFFECT for finding in memory_findings if finding.where in named}
     result.findings = slow + [finding for finding in memory_findings if finding.where not in named]
     result.facts = {
         "cores": ranks,
         "hosts": {name: {**report, "memory": copies[name]} for name, report in by_host.items()},
         "block": memory["block"],
-        **({"effects": effects} if effects else {}),
     }
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
@@ -108,7 +107,14 @@ def _slow_hosts(
             f"{shortfall.expected / 1e9:.3g} Gop/s ({shortfall.share:.0%})"
         )
         findings.append(
-            Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, shortfall.hosts)
+            Finding(
+                Kind.SLOW_HOST,
+                f"host {host}",
+                "; ".join([text, *reasons]),
+                remedy,
+                shortfall.hosts,
+                "host.core" if shortfall is core else "host.compute",
+            )
         )
     return findings
 
@@ -148,4 +154,5 @@ def _slow_memory(slow: Shortfall) -> Finding:
         "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
         "and for programs that use its memory",
         slow.hosts,
+        "host.memory",
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..bench import Bench
 from ..errors import ValidateError
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status, status_of
 from . import environment
 from .asking import last_json
 
@@ -72,7 +72,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.findings += environment.differences([host for host in checked if host.state == "ok"])
     if not result.findings:
         result.findings = _sum(within, result)
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
