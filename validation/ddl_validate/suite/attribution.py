@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .kinds import FEWEST, by_kind
-from .model import CheckResult, Finding, Kind
+from .model import CheckResult, Figure, Finding, Kind
 
 _CAUSES = (Kind.WRONG_RESULT, Kind.SLOW_HOST, Kind.SLOW_MEMORY)
 
@@ -96,6 +96,29 @@ def different(
         for name, value in values.items()
         if value != usual
     ]
+
+
+def below_hardware(
+    figures: Iterable[Figure], kind: Kind, said: str, remedy: str, named: Iterable[str] = ()
+) -> list[Finding]:
+    """One finding of all hosts whose figure falls short of their hardware: what they share, the comparison of
+    hosts with each other does not show. No host is drained for it: these are wide floors.
+
+    said: what they do, before the share. named: places that have a finding already.
+    """
+    low = [figure for figure in figures if figure.low and figure.where not in set(named)]
+    if not low:
+        return []
+    worst = min(low, key=lambda figure: figure.value)
+    where = worst.where if len(low) == 1 else "cluster"
+    text = f"{listed([figure.where for figure in low])}: {said} {worst.value:.0%} of what the hardware can do"
+    return [Finding(kind, where, text, remedy, figure=worst.name)]
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def hosts_at_fault(before: Iterable[CheckResult]) -> set[str]:

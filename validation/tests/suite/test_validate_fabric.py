@@ -76,6 +76,7 @@ def read(hosts: dict[str, Tree]) -> dict[str, Any]:
 def test_what_is_read(three: dict[str, Tree]) -> None:
     told = three["h1"].facts()
     port, interface = told["ports"]
+    assert (port["bytes"], interface["bytes"]) == (4 * 7, 1)
     assert (port["name"], port["state"], port["rate"]) == ("mlx5_0 port 1", "ACTIVE", 25e9)
     assert port["counters"]["symbol_error"] == 7 and port["counters"]["out_of_sequence"] == 3
     assert (interface["name"], interface["state"], interface["rate"]) == ("ens1", "UP", 3.125e9)

@@ -143,6 +143,10 @@ def test_nothing_is_named_on_healthy_hosts(env: Environment, able: None, tmp_pat
     assert all(0.5 * 25e6 < rate < 1.2 * 25e6 for rate in bandwidth.values()), bandwidth
     assert all(0 < seconds < 0.1 for seconds in values(links, "link.latency").values())
     assert all(one["expected"]["source"] == "peers" for one in links["figures"])
+    assert values(hosts, "host.compute.share").keys() == everywhere
+    assert links["not_judged"] == {
+        "link.share": "hosts share a machine, and no port carries what they exchange"
+    }
     assert sums["facts"]["sums"] > 10 and sums["facts"]["elements"] == 0
     assert all("ddlrun" in command for result in results for command in result["commands"])
 

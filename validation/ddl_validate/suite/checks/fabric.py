@@ -15,7 +15,7 @@ from .asking import ask, program
 
 TITLE = "network ports and PCIe links: state, rate, errors"
 
-_UP = ("ACTIVE", "UP")
+UP = ("ACTIVE", "UP")
 # It works, and nobody has made it active: without a subnet manager no message gets through.
 _WAITING = ("INIT", "ARMED")
 
@@ -123,7 +123,7 @@ def figures(states: Mapping[str, Any], command: str) -> list[Figure]:
         )
         for host, facts in states.items()
         for port in facts["ports"]
-        if port["rate"] and port["state"] in _UP
+        if port["rate"] and port["state"] in UP
     ]
 
 
@@ -135,7 +135,7 @@ def _usual(states: Mapping[str, Any]) -> dict[str, tuple[bool, float | None]]:
     rates: dict[str, Counter[float]] = defaultdict(Counter)
     for facts in states.values():
         for port in facts["ports"]:
-            if port["state"] in _UP:
+            if port["state"] in UP:
                 ups[port["name"]] += 1
                 if port["rate"]:
                     rates[port["name"]][port["rate"]] += 1
@@ -161,7 +161,7 @@ def _ports(states: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
                     yield host, f"has no {name}, which the other hosts have"
             elif port["state"] in _WAITING:
                 yield host, f"{name} is connected, and no subnet manager has made it active ({port['state']})"
-            elif port["state"] not in _UP:
+            elif port["state"] not in UP:
                 if up and len(states) > 1:
                     yield host, f"{name} is {port['state'] or 'in no known state'}, and up on the other hosts"
             elif rate and port["rate"] and port["rate"] < 0.99 * rate:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...allreduce.sizes import show_rate
-from ..attribution import Shortfall, expected_of_peers, shortfalls
+from ..attribution import Shortfall, below_hardware, expected_of_peers, listed, shortfalls
 from ..bench import Bench
 from ..kinds import kinds_of
 from ..model import EFFECT, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
@@ -16,6 +16,11 @@ from .probing import probe
 TITLE = "cores and memory of each host"
 _LOW_CLOCK = 0.7  # of the highest one that the processor has
 _STOLEN = 0.05
+_FLOOR = 0.25  # of what the hardware can do: half is usual, and turbo clocks, vectors and channels differ
+_UNKNOWN = {
+    "host.compute.share": "the kernel tells no clock of the cores of",
+    "host.memory.share": "no driver (EDAC) tells ordinary users the memory channels of",
+}
 _ODD = 0.8  # a core is named where it falls short by more than its host
 
 
@@ -42,11 +47,19 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
             for name, report in by_host.items()
         ),
     ]
+    shares = _shares(by_host, dict(zip(names, memory["peaks"], strict=True)), copies, ranks, commands)
+    result.figures += shares
     slow = _slow_hosts(compute, slowest, by_host, bench.tolerance, ranks, kinds)
     named = {finding.where for finding in slow}
     memory_findings = [_slow_memory(shortfall) for shortfall in shortfalls(copies, bench.tolerance, kinds)]
     result.not_judged = {finding.text: EFFECT for finding in memory_findings if finding.where in named}
     result.findings = slow + [finding for finding in memory_findings if finding.where not in named]
+    result.findings += _below_hardware(shares, {finding.where for finding in result.findings})
+    for name, why in _UNKNOWN.items():
+        judged = {figure.where for figure in shares if figure.name == name}
+        unknown = [host for host in names if f"host {host}" not in judged]
+        if unknown:
+            result.not_judged[name] = f"{why} {listed(unknown)}"
     result.facts = {
         "cores": ranks,
         "hosts": {name: {**report, "memory": copies[name]} for name, report in by_host.items()},
@@ -55,6 +68,52 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
+
+
+def _shares(
+    reports: Mapping[str, Mapping[str, Any]],
+    peaks: Mapping[str, float | None],
+    copies: Mapping[str, float],
+    ranks: int,
+    commands: Sequence[str],
+) -> list[Figure]:
+    """What cores and memory do of what they can: what other programs take of the cores is judged elsewhere. A
+    copy reads and writes.
+    """
+    expected = Expectation(1.0, "hardware", 1 - _FLOOR)
+    shares = []
+    for name, report in reports.items():
+        if report["peak"]:
+            can = report["peak"] * ranks * max(report["at_work"], 0.01)
+            shares.append(("host.compute.share", name, sum(report["rates"]) / can, commands[0]))
+        if peak := peaks[name]:
+            shares.append(("host.memory.share", name, copies[name] / (peak / 2), commands[1]))
+    return [
+        Figure(figure, f"host {name}", share, "1", expected=expected, command=command)
+        for figure, name, share, command in shares
+    ]
+
+
+def _below_hardware(shares: Sequence[Figure], named: set[str]) -> list[Finding]:
+    compute = [figure for figure in shares if figure.name == "host.compute.share"]
+    memory = [figure for figure in shares if figure.name == "host.memory.share"]
+    return [
+        *below_hardware(
+            compute,
+            Kind.SLOW_HOST,
+            "products of matrices reach",
+            "look at the governor and power limits (cpupower frequency-info), the firmware's power profile, "
+            "and at what numpy computes with (numpy.show_config())",
+            named,
+        ),
+        *below_hardware(
+            memory,
+            Kind.SLOW_MEMORY,
+            "copies in memory reach",
+            "look at the memory's speed and NUMA settings in the firmware (dmidecode -t memory)",
+            named,
+        ),
+    ]
 
 
 def _in_gops(rates: Mapping[str, float]) -> dict[str, float]:

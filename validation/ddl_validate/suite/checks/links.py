@@ -13,6 +13,7 @@ from ..attribution import hosts_at_fault
 from ..bench import Bench
 from ..model import EFFECT, HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from ..search import Fault
+from . import carriers
 from .probing import probe
 
 TITLE = "links between hosts"
@@ -54,6 +55,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     ]
     result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
     result.not_judged = {effect.text: EFFECT for effect in effects}
+    carriers.judge(result, survey, names, bench.tolerance)
     result.facts = {
         "rounds": survey["rounds"],
         "contended": [[names[a], names[b]] for a, b in survey["contended"]],
