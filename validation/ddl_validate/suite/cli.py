@@ -23,7 +23,7 @@ from ..common.files import write_atomic
 from . import expect, history, report
 from .document import Document, read
 from .errors import ValidateError
-from .expect import Reference
+from .expect import Reference, packaged_references
 from .history import History
 from .levels import BURN_IN, LEVELS, level_of
 from .model import EXIT_CODES, CheckResult, Key, Kind, Severity, Status
@@ -40,6 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 def _epilog() -> str:
     levels = "\n".join(f"  {level.name:12}{level.title}" for level in LEVELS.values())
     listing = "\n".join(f"  {name:12}{check.title}" for name, check in checks().items())
+    references = "\n".join(f"  {name:16}{title}" for name, title in packaged_references().items())
     codes = "\n".join(f"  {code:<5}{kind}" for kind, code in EXIT_CODES.items())
     return f"""\
 levels:
@@ -47,6 +48,9 @@ levels:
 
 checks, in this order:
 {listing}
+
+references:
+{references}
 
 exit codes (of several findings the most severe one decides):
   0    nothing was found, or warnings alone
@@ -61,6 +65,7 @@ examples:
   sbatch … wmlce validate --level daily             all hosts of the job
   wmlce validate --history DIR --output report      compare with the runs before; a page to look at
   wmlce validate --baseline good.json               against a run of a good day
+  wmlce validate --reference dgx-h100               against published figures of such hosts
   wmlce validate --only environment,imports         these alone
   wmlce validate --drain-reason                     HOST and REASON, for a health check
 
@@ -129,7 +134,9 @@ def _add_expectations(parser: argparse.ArgumentParser) -> None:
         help="of a good day: its validation.json, or --save-baseline's",
     )
     expected.add_argument(
-        "--reference", metavar="FILE", type=Path, help="figures that the site expects; goes before a baseline"
+        "--reference",
+        metavar="NAME|FILE",
+        help="figures that such hosts must reach: one of the list below, or a file; goes before a baseline",
     )
     expected.add_argument(
         "--tolerance",
@@ -325,7 +332,9 @@ class _Command:
 
     def _references(self) -> Mapping[Key, Reference]:
         """Read before anything is started: a damaged file is reported at once."""
-        files = [file for file in (self.options.baseline, self.options.reference) if file is not None]
+        files = [] if self.options.baseline is None else [self.options.baseline]
+        if self.options.reference is not None:
+            files.append(expect.reference_file(self.options.reference))
         return {key: reference for file in files for key, reference in expect.read_reference(file).items()}
 
     def _history(self) -> History:

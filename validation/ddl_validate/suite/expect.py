@@ -33,6 +33,8 @@ _KINDS = (
     ("link.", Kind.SLOW_LINK),
     ("gpu.", Kind.GPU),
 )
+ANYWHERE = "*"
+_REFERENCES = Path(__file__).parent / "references"
 _CAUSES = (Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER)
 _JUDGED = {"prediction": "the measured links let one expect", "baseline": "the baseline says"}
 _JUDGED |= {"reference": "the reference says"}
@@ -54,8 +56,8 @@ def kind_of(name: str) -> Kind:
 
 def read_reference(path: Path) -> dict[Key, Reference]:
     """Figures of a file: a result of `wmlce validate` or what `--save-baseline` wrote (a baseline), or a
-    reference: an object with `figures`, each with `name`, `where`, `value`, and where needed `scale` and
-    `tolerance`. ValidateError where it is none of these.
+    reference: an object with `figures`, each with `name`, `value`, and where needed `where`, `scale` and
+    `tolerance`. One without `where` or `scale` is of any. ValidateError where it is none of these.
     """
     try:
         data = json.loads(path.read_text())
@@ -66,7 +68,7 @@ def read_reference(path: Path) -> dict[Key, Reference]:
             figures = data["figures"]
             source = "baseline" if data.get("kind") == "cluster-baseline" else "reference"
         return {
-            key_of(str(entry["name"]), str(entry["where"]), _scale(entry)): Reference(
+            key_of(str(entry["name"]), str(entry.get("where", ANYWHERE)), _scale(entry)): Reference(
                 _number(entry["value"]), source, _tolerance(entry)
             )
             for entry in figures
@@ -76,8 +78,25 @@ def read_reference(path: Path) -> dict[Key, Reference]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValidateError(
             f"{path}: {type(error).__name__} {error}: neither a result of `wmlce validate` nor an object "
-            "with `figures`, each with name, where and value"
+            "with `figures`, each with name and value"
         ) from None
+
+
+def packaged_references() -> dict[str, str]:
+    """Titles of the references that come with this release, by name."""
+    return {
+        file.stem: str(json.loads(file.read_text())["title"]) for file in sorted(_REFERENCES.glob("*.json"))
+    }
+
+
+def reference_file(text: str) -> Path:
+    """The file of this name, or the packaged reference. ValidateError where it is neither."""
+    if "/" in text or Path(text).exists():
+        return Path(text)
+    if text not in packaged_references():
+        names = ", ".join(packaged_references())
+        raise ValidateError(f"--reference {text}: neither a file nor one of: {names}")
+    return _REFERENCES / f"{text}.json"
 
 
 def _scale(entry: Mapping[str, Any]) -> dict[str, int]:
@@ -103,7 +122,12 @@ def _tolerance(entry: Mapping[str, Any]) -> float | None:
 def apply(result: CheckResult, references: Mapping[Key, Reference], tolerance: float) -> None:
     """Give every figure that `references` holds this expectation in place of what it had."""
     for number, figure in enumerate(result.figures):
-        reference = references.get(figure.key)
+        keys = [
+            key_of(figure.name, where, scale)
+            for where in (figure.where, ANYWHERE)
+            for scale in (figure.scale, {})
+        ]
+        reference = next((references[key] for key in keys if key in references), None)
         if reference is not None:
             allowed = tolerance if reference.tolerance is None else reference.tolerance
             expected = Expectation(reference.value, reference.source, allowed)
@@ -113,7 +137,8 @@ def apply(result: CheckResult, references: Mapping[Key, Reference], tolerance: f
 def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
     """A finding for each figure that is too low for a prediction or for what the site expects. Comparisons
     of hosts with each other are the checks' own. What a host has a finding for already, here or `before`, is
-    not reported again.
+    not reported again. Where several hosts were measured and all fall short, none is drained: what they
+    share is at fault, or the expectation.
     """
     for figure in result.figures:
         source = figure.expected.source if figure.expected else ""
@@ -125,7 +150,13 @@ def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
                 before,
                 figure,
                 f"{_words(figure)}; {_JUDGED[source]} {figure.expected.value:.4g}{share}",
+                drains=not _all_low(result, figure.name),
             )
+
+
+def _all_low(result: CheckResult, name: str) -> bool:
+    figures = [figure for figure in result.figures if figure.name == name and figure.expected]
+    return len({figure.where for figure in figures}) > 1 and all(figure.low for figure in figures)
 
 
 def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regression]) -> None:
@@ -136,7 +167,9 @@ def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regr
                 _add(result, results, regression.figure, regression.text)
 
 
-def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str) -> None:
+def _add(
+    result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str, drains: bool = True
+) -> None:
     kind = kind_of(figure.name)
     members = hosts_in(figure.where)
     for finding in [finding for earlier in (*others, result) for finding in earlier.findings]:
@@ -144,7 +177,7 @@ def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, tex
         if same or set(members) & set(finding.hosts):
             return
     remedy = f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle"
-    hosts = members if len(members) == 1 else ()
+    hosts = members if len(members) == 1 and drains else ()
     result.findings.append(Finding(kind, figure.where, text, remedy, hosts, figure.name))
     result.status = Status.FAILED
 
@@ -153,7 +186,8 @@ def leave_out(result: CheckResult, figures: Sequence[str]) -> None:
     """Drop findings about these figures and facts, and say so."""
     for name in figures:
         dropped = [finding.text for finding in result.findings if finding.figure == name]
-        if dropped or any(figure.name == name for figure in result.figures) or name in result.not_judged:
+        measured = any(figure.name == name for figure in result.figures)
+        if dropped or (measured and name not in result.not_judged):
             result.not_judged[name] = "; ".join(["left out by --skip-figure", *dropped])
     result.findings = [finding for finding in result.findings if finding.figure not in figures]
     if result.status is Status.FAILED:

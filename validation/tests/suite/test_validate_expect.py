@@ -99,6 +99,7 @@ def test_a_baseline_of_figures_that_are_nothing_has_the_usual_tolerance() -> Non
     [
         [],
         {"figures": [{"name": "a", "where": "b"}]},
+        {"figures": [{"where": "b", "value": 1}]},
         {"figures": [{"name": "a", "where": "b", "value": "fast"}]},
         {"figures": [{"name": "a", "where": "b", "value": -1}]},
         {"figures": [{"name": "a", "where": "b", "value": 1, "tolerance": 2}]},
@@ -250,6 +251,45 @@ def test_warnings_fail_nothing_and_drain_nothing(tmp_path: Path) -> None:
     expect.judge(hosts)
     (_, slow) = hosts.findings
     assert slow.severity is Severity.DRAIN and document.verdict == "failed" and document.exit_code == 13
+
+
+def test_a_reference_without_places_is_of_all(tmp_path: Path) -> None:
+    """A host's own one goes before. What all hosts fall short of drains none."""
+    told = {
+        "figures": [
+            {"name": "host.memory", "value": 100.0},
+            {"name": "host.memory", "where": "host c", "value": 50.0},
+            {"name": "allreduce.busbw", "value": 10.0, "scale": {"bytes": 64}},
+        ]
+    }
+    wanted = expect.read_reference(written(tmp_path, told))
+
+    def judged(a: float, b: float, c: float) -> list[tuple[str, tuple[str, ...]]]:
+        rates = {"host a": a, "host b": b, "host c": c}
+        found = result(*(figure("host.memory", where, rate) for where, rate in rates.items()))
+        found.figures += [figure("allreduce.busbw", "all", 5.0, scale={"bytes": size}) for size in (32, 64)]
+        expect.apply(found, wanted, 0.1)
+        assert [one.expected is not None for one in found.figures] == [True, True, True, False, True]
+        expect.judge(found)
+        return [(one.where, one.hosts) for one in found.findings if one.figure == "host.memory"]
+
+    assert judged(95, 95, 50) == []
+    assert judged(95, 60, 50) == [("host b", ("b",))]
+    assert judged(60, 60, 30) == [("host a", ()), ("host b", ()), ("host c", ())]
+
+
+def test_packaged_references_have_sources_and_are_on_the_page() -> None:
+    page = (ROOT / "docs/cluster/validate.md").read_text()
+    section = page.partition("\n## References\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \|", section, re.MULTILINE)
+    assert dict(rows) == expect.packaged_references() and len(rows) >= 6
+    names = ("link.bandwidth", "host.memory", "gpu.copy.to_device", "gpu.copy.to_host", "gpu.busbw.nccl")
+    for name in expect.packaged_references():
+        file = expect.reference_file(name)
+        assert expect.read_reference(file)
+        for entry in json.loads(file.read_text())["figures"]:
+            assert len(entry["source"]) > 40 and "tolerance" not in entry and "where" not in entry
+            assert entry["name"] in names
 
 
 def test_a_figure_can_be_left_out() -> None:

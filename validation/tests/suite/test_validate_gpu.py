@@ -191,7 +191,7 @@ COPIES = {
     "title": "Copies",
     "verdict": "passed",
     "reason": "",
-    "figures": {"bytes_per_second": {"to_device": 50e9, "to_host": 48e9}},
+    "figures": {"bytes_per_second": {"to_device": 50e9, "to_host": 48e9}, "block": 1 << 26},
 }
 CELLS = [
     {"peer": peer, "bytes": size, "median": 1.0, "algbw": rate, "busbw": rate}
@@ -214,6 +214,7 @@ def test_bandwidth_is_compared_with_that_of_other_hosts() -> None:
     }
     assert len(made) == 12 and not any(figure.low for figure in made)
     assert {figure.value for figure in made if "busbw" in figure.name} == {200e9}  # of the largest size
+    assert {figure.scale["bytes"] for figure in made} == {1 << 26}
     told["h3"]["check"]["checks"][0]["figures"]["bytes_per_second"]["to_host"] = 12e9
     low = [figure for figure in gpu.figures(told, 0.2) if figure.low]
     assert [(figure.name, figure.where) for figure in low] == [("gpu.copy.to_host", "host h3")]

@@ -236,7 +236,7 @@ def _busy(loads: Mapping[str, Any]) -> dict[str, bool]:
 
 def figures(loads: Mapping[str, Any], tolerance: float) -> list[Figure]:
     """What copies and NCCL reach on each host, against the median of the others."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
+    values: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for host, facts in loads.items():
         for check in facts["check"].get("checks", ()):
             if check["verdict"] != "passed":
@@ -244,21 +244,30 @@ def figures(loads: Mapping[str, Any], tolerance: float) -> list[Figure]:
             measured = check["figures"]
             if check["name"] == "copies":
                 for way, rate in measured["bytes_per_second"].items():
-                    values[f"gpu.copy.{way}"][host] = float(rate)
+                    values[f"gpu.copy.{way}", measured["block"]][host] = float(rate)
             elif check["name"] == "ipc-copies":
-                values["gpu.copy.processes"][host] = float(measured["bytes_per_second"])
+                rate = float(measured["bytes_per_second"])
+                values["gpu.copy.processes", measured["block"]][host] = rate
             elif check["name"] == "nccl":
                 for cell in _largest(measured["cells"]):
-                    values[f"gpu.busbw.{cell['peer']}"][host] = float(cell["busbw"])
+                    values[f"gpu.busbw.{cell['peer']}", cell["bytes"]][host] = float(cell["busbw"])
     figures_of_hosts = []
-    for name, rates in values.items():
+    for (name, size), rates in values.items():
         for host, value in rates.items():
             others = [rate for other, rate in rates.items() if other != host]
             # of two hosts nobody knows which one is right, but no fault makes a GPU faster
             usual = statistics.median(others) if others else None
             expected = Expectation(usual, "peers", tolerance) if usual else None
             figures_of_hosts.append(
-                Figure(name, f"host {host}", value, "B/s", expected=expected, command="ddl-gpu-check --quick")
+                Figure(
+                    name,
+                    f"host {host}",
+                    value,
+                    "B/s",
+                    expected=expected,
+                    command="ddl-gpu-check",
+                    scale={"bytes": size},
+                )
             )
     return figures_of_hosts
 
