@@ -24,6 +24,7 @@ MEASURING = frozenset(
 ORDER = (
     ENVIRONMENT,
     "imports",
+    "settings",
     "hosts",
     "links",
     "sums",
