@@ -118,6 +118,13 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
     scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
     scope.add_argument(
+        "--log-hours",
+        metavar="H",
+        type=float,
+        default=24.0,
+        help="errors of GPUs in the kernel's log of the last hours count (default: %(default)g)",
+    )
+    scope.add_argument(
         "--skip-figure",
         metavar="NAME,…",
         default="",
@@ -230,6 +237,8 @@ def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace)
         parser.error(f"--hours is for --level {BURN_IN}")
     if options.hours is not None and not 0 < options.hours < math.inf:
         parser.error(f"--hours {options.hours:g}: more than 0")
+    if not 0 < options.log_hours < math.inf:
+        parser.error(f"--log-hours {options.log_hours:g}: more than 0")
     if options.resume and options.output is None:
         parser.error("--resume needs --output, the folder of the run to go on with")
     if options.save_baseline is not None and options.history is None:
@@ -254,6 +263,7 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
         level=level,
         budget=level.budget if options.hours is None else options.hours * 3600,
         tolerance=options.tolerance or level.tolerance,
+        log_hours=options.log_hours,
         skip_figures=tuple(_names(options.skip_figure)),
         folder=Path(),
         racks=options.racks,

@@ -35,6 +35,7 @@ class Plan:
     budget:    seconds after which no further round begins
     ranks:     of each host; None: as many as its GPUs or cores
     skip_figures: figures and facts that are not judged
+    log_hours: of the kernels' logs that count
     references: what the site expects
     folder:    of logs
     command:   what was typed
@@ -52,6 +53,7 @@ class Plan:
     racks: int | None = None
     ranks: int | None = None
     skip_figures: Sequence[str] = ()
+    log_hours: float = 24.0
     references: Mapping[Key, Reference] = field(default_factory=dict)
     site: str = ""
     command: str = ""
@@ -116,6 +118,7 @@ class Run:
                     folder=plan.folder,
                     say=self._say,
                     own_name=own_name,
+                    log_hours=plan.log_hours,
                 )
             )
         return self._now()
