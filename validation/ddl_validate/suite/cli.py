@@ -115,6 +115,14 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     scope = parser.add_argument_group("what is checked")
     scope.add_argument("--level", choices=tuple(LEVELS), default="smoke", help="default: %(default)s")
     scope.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
+    scope.add_argument(
+        "--sustained",
+        metavar="SECONDS",
+        type=float,
+        help="of load without a rest, 0 for none (default: "
+        + ", ".join(f"{level.sustained:g} at {level.name}" for level in LEVELS.values())
+        + ")",
+    )
     scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
     scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
     scope.add_argument(
@@ -237,6 +245,8 @@ def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace)
         parser.error(f"--hours is for --level {BURN_IN}")
     if options.hours is not None and not 0 < options.hours < math.inf:
         parser.error(f"--hours {options.hours:g}: more than 0")
+    if options.sustained is not None and not 0 <= options.sustained < math.inf:
+        parser.error(f"--sustained {options.sustained:g}: 0 or more seconds")
     if not 0 < options.log_hours < math.inf:
         parser.error(f"--log-hours {options.log_hours:g}: more than 0")
     if options.resume and options.output is None:
@@ -254,6 +264,8 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
     except ValueError as error:
         parser.error(f"--ddlrun {options.ddlrun!r}: {error}")
     level = level_of(options.level)
+    if options.sustained is not None:
+        level = replace(level, sustained=options.sustained)
     return options, Plan(
         prefix=options.prefix.absolute(),
         where=where,

@@ -17,7 +17,7 @@ ENVIRONMENT = "environment"
 
 #: Those that need a host for themselves.
 MEASURING = frozenset(
-    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "module", "image"]
+    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "sustained", "module", "image"]
 )
 
 # a module of checks/ each
@@ -33,6 +33,7 @@ ORDER = (
     "frameworks",
     "fabric",
     "gpu",
+    "sustained",
     "module",
     "image",
     "published",

@@ -114,6 +114,7 @@ def run_here(env: Environment, *words: str | Path) -> int:
         (["--ranks", "-1"], "--ranks -1: 1 or more"),
         (["--hours", "3"], "--hours is for --level burn-in"),
         (["--level", "burn-in", "--hours", "nan"], "--hours nan: more than 0"),
+        (["--sustained", "-1"], "--sustained -1: 0 or more seconds"),
         (["--log-hours", "0"], "--log-hours 0: more than 0"),
         (["--resume"], "--resume needs --output"),
         (["--save-baseline", "x"], "--save-baseline needs --history"),

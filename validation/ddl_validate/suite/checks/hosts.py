@@ -160,7 +160,7 @@ def _slow_hosts(
             shortfall, subject = core, "its slowest core computes"
         if shortfall is None:
             continue
-        reasons, remedy = _reasons(reports[host])
+        reasons, remedy = reasons_of(reports[host])
         text = (
             f"{host}: {subject} {shortfall.value / 1e9:.3g} Gop/s, the median of the other hosts is "
             f"{shortfall.expected / 1e9:.3g} Gop/s ({shortfall.share:.0%})"
@@ -178,7 +178,7 @@ def _slow_hosts(
     return findings
 
 
-def _reasons(report: Mapping[str, Any]) -> tuple[Sequence[str], str]:
+def reasons_of(report: Mapping[str, Any]) -> tuple[Sequence[str], str]:
     """What the kernel says about a slow host, and what to do about the first of it."""
     reasons, remedies = [], []
     if report["quota_stops"]:

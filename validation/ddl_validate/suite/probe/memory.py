@@ -13,10 +13,13 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attribution import shortfalls
 from .elapsed import Elapsed
+
+if TYPE_CHECKING:
+    from .world import World
 
 _MIB = 1 << 20
 _LEAST, _MOST = 16 * _MIB, 256 * _MIB  # of a block
@@ -73,6 +76,15 @@ def _free_memory(lines: Iterable[str]) -> int:
     return _LEAST
 
 
+def common_block(world: World) -> int:
+    """Bytes of each rank's blocks, on all hosts the same: blocks of unlike size would be compared."""
+    beside = world.machines.count(world.machines[world.host])
+    with open("/proc/meminfo") as meminfo:
+        size = block_size(last_caches(), world.each, _free_memory(meminfo), beside)
+    sizes = world.collect(size)
+    return int(world.tell(min(sizes) if sizes else None))
+
+
 class Copying:
     """The blocks of this rank."""
 
@@ -101,13 +113,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     settings = options(__doc__).parse_args(arguments)
     world = World(settings.ranks, settings.limit)
-    beside = world.machines.count(world.machines[world.host])
-    with open("/proc/meminfo") as meminfo:
-        size = block_size(last_caches(), world.each, _free_memory(meminfo), beside)
-    # blocks of unlike size would be compared with one another
+    size = common_block(world)
     peaks = world.collect(peak())
-    sizes = world.collect(size)
-    size = world.tell(min(sizes) if sizes else None)
 
     def rates(rounds: list[list[Any]]) -> list[float]:
         best = [max(samples) for samples in rounds]
