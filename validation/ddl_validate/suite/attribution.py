@@ -99,19 +99,19 @@ def different(
 
 
 def below_hardware(
-    figures: Iterable[Figure], kind: Kind, said: str, remedy: str, named: Iterable[str] = ()
+    figures: Iterable[Figure], kind: Kind, verb: str, remedy: str, named: Iterable[str] = ()
 ) -> list[Finding]:
     """One finding of all hosts whose figure falls short of their hardware: what they share, the comparison of
     hosts with each other does not show. No host is drained for it: these are wide floors.
 
-    said: what they do, before the share. named: places that have a finding already.
+    verb: what they do, before the share. named: places that have a finding already.
     """
     low = [figure for figure in figures if figure.low and figure.where not in set(named)]
     if not low:
         return []
     worst = min(low, key=lambda figure: figure.value)
     where = worst.where if len(low) == 1 else "cluster"
-    text = f"{listed([figure.where for figure in low])}: {said} {worst.value:.0%} of what the hardware can do"
+    text = f"{listed([figure.where for figure in low])}: {verb} {worst.value:.0%} of what the hardware can do"
     return [Finding(kind, where, text, remedy, figure=worst.name)]
 
 

@@ -68,7 +68,7 @@ class Document:
             if result.status in (Status.SKIPPED, Status.BROKEN):
                 listed.append({"check": result.name, "what": "all of it", "why": result.reason})
             listed += [
-                {"check": result.name, "what": what, "why": why} for what, why in result.not_judged.items()
+                {"check": result.name, "what": name, "why": why} for name, why in result.not_judged.items()
             ]
         return listed
 

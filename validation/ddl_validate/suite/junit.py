@@ -89,7 +89,7 @@ def _case(document: Document, result: CheckResult) -> ElementTree.Element:
         for figure in result.figures
     ]
     lines += [f"warning: {finding.text}" for finding in result.findings if finding.warning]
-    lines += [f"not judged: {what}: {why}" for what, why in result.not_judged.items()]
+    lines += [f"not judged: {name}: {why}" for name, why in result.not_judged.items()]
     lines += [f"$ {command}" for command in result.commands] + [f"log: {log}" for log in result.logs]
     if lines:
         ElementTree.SubElement(case, "system-out").text = _clean("\n".join(lines))

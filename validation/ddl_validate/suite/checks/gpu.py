@@ -183,15 +183,15 @@ def state_texts(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
 
 
 def _event(host: str, event: Mapping[str, Any]) -> Iterator[Text]:
-    number, told = event["number"], event["text"]
-    harmless = "non-fatal" in told.lower() or "nonfatal" in told.lower()
+    number, detail = event["number"], event["text"]
+    harmless = "non-fatal" in detail.lower() or "nonfatal" in detail.lower()
     if event["kind"] == "SXid":
-        yield Text(host, f"SXid {number} of NVSwitch {event['bus']}: {told}", "xid", harmless)
-    elif number == _RECOVERY and told.rstrip(".)").endswith("None"):
+        yield Text(host, f"SXid {number} of NVSwitch {event['bus']}: {detail}", "xid", harmless)
+    elif number == _RECOVERY and detail.rstrip(".)").endswith("None"):
         return
     elif number in _XIDS:
-        detail = f" ({told})" if number == _RECOVERY else ""
-        yield Text(host, f"Xid {number} of GPU {event['bus']}: {_XIDS[number]}{detail}", "xid", harmless)
+        more = f" ({detail})" if number == _RECOVERY else ""
+        yield Text(host, f"Xid {number} of GPU {event['bus']}: {_XIDS[number]}{more}", "xid", harmless)
     elif number in _XIDS_WARN:
         yield Text(host, f"Xid {number} of GPU {event['bus']}: {_XIDS_WARN[number]}", "xid", True)
 
@@ -201,8 +201,8 @@ def settings(states: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Fi
     for group in by_kind(states, kinds):
         for name in _SETTINGS:
             values = {host: _setting(states[host], name) for host in group}
-            known = {host: value for host, value in values.items() if value}
-            yield from different(known, f"gpu-{name}", _SETTINGS[name], warns=name not in _SERIOUS)
+            present = {host: value for host, value in values.items() if value}
+            yield from different(present, f"gpu-{name}", _SETTINGS[name], warns=name not in _SERIOUS)
 
 
 def _setting(state: Mapping[str, Any], name: str) -> str:
@@ -224,7 +224,7 @@ def not_judged(states: Mapping[str, Any]) -> dict[str, str]:
     if silent := [host for host, state in states.items() if state["events"] is None]:
         reasons["gpu.xid"] = f"ordinary users of {listed(silent)} cannot read the kernel's log"
     if silent := [
-        host for host, state in states.items() if None in [one["processes"] for one in state["gpus"]]
+        host for host, state in states.items() if None in [gpu["processes"] for gpu in state["gpus"]]
     ]:
         reasons["gpu.processes"] = f"the driver of {listed(silent)} does not tell them"
     return reasons

@@ -34,8 +34,8 @@ def ports(root: Path) -> list[dict[str, Any]]:
 
 
 def _passed(counters: Mapping[str, int]) -> int:
-    words = sum(counters.get(name, 0) for name in _WORDS)
-    return 4 * words or sum(counters.get(name, 0) for name in _BYTES)
+    four_bytes = sum(counters.get(name, 0) for name in _WORDS)
+    return 4 * four_bytes or sum(counters.get(name, 0) for name in _BYTES)
 
 
 def _ports(root: Path) -> list[dict[str, Any]]:

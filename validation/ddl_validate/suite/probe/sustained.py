@@ -20,18 +20,18 @@ _ELEMENTS = 4 << 20
 
 
 def window(times: Sequence[float], seconds: float) -> tuple[list[int], list[int]]:
-    """Numbers of the cycles that belong to the beginning and to the end; times: when each began."""
+    """Numbers of the cycles that belong to the beginning and to the end; times: at which each began."""
     length = min(_FIRST, seconds / 3)
-    first = [number for number, began in enumerate(times) if began - times[0] <= length]
-    last = [number for number, began in enumerate(times) if times[-1] - began <= length]
+    first = [number for number, start in enumerate(times) if start - times[0] <= length]
+    last = [number for number, start in enumerate(times) if times[-1] - start <= length]
     return first, last
 
 
 def at_work(measure: Callable[[], float]) -> float:
     """The rate while this process has a core: what other programs take is no decline."""
-    used, began = time.process_time(), time.perf_counter()
+    used, start = time.process_time(), time.perf_counter()
     rate = measure()
-    return rate / float(max((time.process_time() - used) / (time.perf_counter() - began), 0.01))
+    return rate / float(max((time.process_time() - used) / (time.perf_counter() - start), 0.01))
 
 
 class Exchange:
@@ -47,15 +47,15 @@ class Exchange:
 
     def measure(self) -> tuple[float, bool]:
         """Bytes of a buffer a second, and whether the run is over."""
-        reductions, state, began = 0, 0, time.perf_counter()
+        reductions, state, start = 0, 0, time.perf_counter()
         while not state:
             self.data = self.ddl.allreduce(self.data)
             reductions += 1
             now = time.perf_counter()
-            mine = (1 if now - began > self.seconds else 0) + (2 if now > self.end else 0)
-            own = self.np.array([mine if self.ddl.rank() == 0 else 0], self.np.int32)
-            state = int(self.ddl.allreduce(own, op="max")[0])
-        return 4 * _ELEMENTS * reductions / (time.perf_counter() - began), state >= 2
+            mine = (1 if now - start > self.seconds else 0) + (2 if now > self.end else 0)
+            news = self.np.array([mine if self.ddl.rank() == 0 else 0], self.np.int32)
+            state = int(self.ddl.allreduce(news, op="max")[0])
+        return 4 * _ELEMENTS * reductions / (time.perf_counter() - start), state >= 2
 
 
 def of_host(ranks: list[list[dict[str, Any]]], cycles: list[int]) -> dict[str, float]:
@@ -79,12 +79,12 @@ def main(arguments: list[str] | None = None) -> int:
     part = min(_LONGEST, settings.seconds / _SHARES)
     copying = Copying(common_block(world), part, world.shared)
     computing = cores.Cores(part, world.shared)
-    began = time.perf_counter()
-    exchange = Exchange(part, began + settings.seconds)
+    start = time.perf_counter()
+    exchange = Exchange(part, start + settings.seconds)
     reports: list[dict[str, Any]] = []
     is_over = False
     while not is_over:
-        at = time.perf_counter() - began
+        at = time.perf_counter() - start
         report = computing.measure()
         report["rate"] /= max(report["at_work"], 0.01)
         copied = at_work(copying.measure)
@@ -92,17 +92,22 @@ def main(arguments: list[str] | None = None) -> int:
         reports.append({**report, "at": at, "copied": copied, "exchanged": rate})
     collected = world.collect(reports)
     if collected is not None:
-        own = collected[0]
-        first, last = window([report["at"] for report in own], settings.seconds)
+        first_rank = collected[0]
+        first, last = window([report["at"] for report in first_rank], settings.seconds)
         hosts = []
         for host in range(world.hosts):
             ranks = collected[host * world.each : (host + 1) * world.each]
             reasons = cores.of_host([[rounds[cycle] for cycle in last] for rounds in ranks])
             hosts.append({"first": of_host(ranks, first), "last": of_host(ranks, last), "reasons": reasons})
         exchanged = [
-            statistics.median(own[cycle]["exchanged"] for cycle in cycles) for cycles in (first, last)
+            statistics.median(first_rank[cycle]["exchanged"] for cycle in cycles) for cycles in (first, last)
         ]
-        result = {"hosts": hosts, "exchanged": exchanged, "cycles": len(own), "machines": world.machines}
+        result = {
+            "hosts": hosts,
+            "exchanged": exchanged,
+            "cycles": len(first_rank),
+            "machines": world.machines,
+        }
         world.print_result(result)
     return 0
 
