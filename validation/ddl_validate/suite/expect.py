@@ -28,6 +28,9 @@ from .model import (
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
+    ("sustained.memory", Kind.SLOW_MEMORY),
+    ("sustained.exchange", Kind.SLOW_TIER),
+    ("sustained.", Kind.SLOW_HOST),
     ("host.", Kind.SLOW_HOST),
     ("rack.", Kind.SLOW_TIER),
     ("link.", Kind.SLOW_LINK),

@@ -132,7 +132,7 @@ def test_what_is_read(machine: Machine) -> None:
         "mig": "off",
         "persistence": "on",
         "power-limit": "700 W",
-        "clocks": "1980 MHz",
+        "application-clock": "1980 MHz",
     }
     assert told["cuda"] == 12040 and one["processes"] == []
 
@@ -225,12 +225,12 @@ def test_what_the_driver_says_of_an_error(
 @pytest.mark.parametrize(
     ("changed", "figure", "severity", "says"),
     [
-        ("vbios 92", "gpu-vbios", Severity.WARN, "h2 has another firmware of GPUs than the others: 92"),
-        ("1.ecc 0", "gpu-ecc", Severity.DRAIN, "GPU 0: on, GPU 1: off, not on"),
-        ("mig 1", "gpu-mig", Severity.DRAIN, "on, not off"),
-        ("persistence 0", "gpu-persistence", Severity.WARN, "off, not on"),
-        ("power_limit 400000", "gpu-power-limit", Severity.WARN, "400 W, not 700 W"),
-        ("application_clock 1410", "gpu-clocks", Severity.WARN, "1410 MHz, not 1980 MHz"),
+        ("vbios 92", "gpu.vbios", Severity.WARN, "h2 has another firmware of GPUs than the others: 92"),
+        ("1.ecc 0", "gpu.ecc", Severity.DRAIN, "GPU 0: on, GPU 1: off, not on"),
+        ("mig 1", "gpu.mig", Severity.DRAIN, "on, not off"),
+        ("persistence 0", "gpu.persistence", Severity.WARN, "off, not on"),
+        ("power_limit 400000", "gpu.power-limit", Severity.WARN, "400 W, not 700 W"),
+        ("application_clock 1410", "gpu.application-clock", Severity.WARN, "1410 MHz, not 1980 MHz"),
     ],
 )
 def test_settings_that_differ(
@@ -242,7 +242,7 @@ def test_settings_that_differ(
     (finding,) = found(first, machine.facts())
     assert (finding.figure, finding.severity) == (figure, severity) and says in finding.text, finding.text
     (finding,) = found(first, {**first, "driver": "535.1"})
-    assert finding.figure == "gpu-driver" and finding.severity is Severity.WARN
+    assert finding.figure == "gpu.driver-version" and finding.severity is Severity.WARN
 
 
 def test_what_gpus_do_not_tell_is_not_judged(machine: Machine) -> None:
@@ -251,7 +251,7 @@ def test_what_gpus_do_not_tell_is_not_judged(machine: Machine) -> None:
     machine.text = machine.text.replace("mig 0\n", "")
     told = {**machine.facts(), "events": None}
     assert gpu.not_judged({"h1": first, "h2": told}) == {
-        "gpu-mig": "the GPUs of h2 do not tell it",
+        "gpu.mig": "the GPUs of h2 do not tell it",
         "gpu.xid": "ordinary users of h2 cannot read the kernel's log",
     }
     assert found(first, told) == []

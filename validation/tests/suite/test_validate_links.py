@@ -103,6 +103,7 @@ def test_healthy_links(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (name, f"host {host}") for name in ("link.bandwidth", "link.latency", "link.share") for host in NAMES
     }
     assert not any(one.low for one in result.figures)
+    assert result.facts["carriers"]["a"] == "RDMA by mlx5_0 port 1 (InfiniBand, 8.8 Gbit/s)"
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,25 @@ def test_all_links_fall_short_of_their_ports(monkeypatch: pytest.MonkeyPatch, tm
     assert "TCP/IP by eth0 (100 Gbit/s) at 3 GB/s, 24% of its rate" in finding.text
     down = {**FAST, "rate": 25e9, "state": "DOWN"}
     assert checked(monkeypatch, tmp_path, slow_everywhere(4, 117e6, traffic(SLOW, down))).findings == []
+
+
+def test_tcp_where_there_is_rdma(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also by IP over InfiniBand, where the port counts as much as the interface, which tells no rate."""
+    hdr, ipoib = {**FAST, "rate": 25e9}, {**SLOW, "name": "ib0", "rate": None}
+    both = {"moved": 1e9, "ports": [{**hdr, "bytes": 1.06e9}, {**ipoib, "bytes": 1.01e9}]}
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 3e9, both))
+    (finding,) = result.findings
+    assert finding.severity is Severity.FAIL and finding.figure == "link.port"
+    assert "TCP/IP by ib0 (200 Gbit/s) at 3 GB/s, 12% of its rate; mlx5_0 port 1" in finding.text
+    roce = {**FAST, "rate": 3.125e9}
+    good = traffic({**SLOW, "rate": 3.125e9}, roce)
+    assert checked(monkeypatch, tmp_path, slow_everywhere(4, 2.9e9, good)).findings == []
+
+
+def test_messages_over_several_rails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rails = [{**FAST, "name": f"mlx5_{number} port 1", "bytes": 0.26e9} for number in range(4)]
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 4e9, {"moved": 1e9, "ports": rails}))
+    assert result.findings == [] and "link.share" not in result.not_judged
 
 
 def test_one_host_uses_another_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ SHARE, PORT = "link.share", "link.port"
 _LEAST_TOLERANCE = 0.2  # headers and acknowledgements take a part of the rate, too
 _FASTER = 2.0  # times: then the other port is the one to use
 _ONE_CONNECTION = 25e9 / 8  # bytes a second that one TCP connection, hence one core, is expected to carry
-_OWN = 0.5  # of the bytes that were sent and received: fewer have passed a port that carried something else
+_OWN = 0.5  # of the bytes that were sent and received: where fewer passed all ports, they went another way
+_RAIL = 0.1  # of them: what a rail of several carries at least
+_SAME = (
+    0.8  # of the bytes of an RDMA port: an interface with as many is on top of it, as of IP over InfiniBand
+)
 
 
 @dataclass(frozen=True)
@@ -44,25 +48,43 @@ class Port:
 
 @dataclass(frozen=True)
 class Carrier:
-    """used: the port that carried the most. fastest: of those that are up."""
+    """used: the port that carried the most. fastest: of those that are up. rdma: the fastest for RDMA."""
 
     used: Port
     fastest: Port
+    rdma: Port | None
+
+    def unused(self, rate: float) -> Port | None:
+        """The port to use instead for one that reaches this share of its rate."""
+        if self.fastest.rate >= _FASTER * self.used.rate:
+            return self.fastest
+        slow_tcp = self.used.kind == "interface" and rate < 1 - _LEAST_TOLERANCE
+        return self.rdma if slow_tcp and self.rdma and self.rdma.rate >= self.used.rate else None
 
 
 def carrier_of(traffic: Mapping[str, Any]) -> Carrier | None:
     """traffic: of a host, as the probe `pairs` tells it. None where no port of hardware has carried it."""
-    up = [port for port in traffic["ports"] if port["state"] in UP and port["rate"]]
+    up = [port for port in traffic["ports"] if port["state"] in UP]
     most = max(up, key=lambda port: int(port["bytes"]), default=None)
-    if most is None or not traffic["moved"] or most["bytes"] < _OWN * traffic["moved"]:
+    moved = traffic["moved"]
+    if most is None or not moved or most["bytes"] < _RAIL * moved:
         return None
-    fastest = max(up, key=lambda port: float(port["rate"]))
-    used, other = (Port(port["name"], port["kind"], port["rate"]) for port in (most, fastest))
-    return Carrier(used, other)
+    if sum(port["bytes"] for port in up) < _OWN * moved or not most["rate"]:
+        return None
+    rate = most["rate"]
+    for port in up:
+        if port["kind"] == "interface" and port["bytes"] >= _SAME * most["bytes"]:
+            most, rate = port, port["rate"] or rate
+    rated = [Port(port["name"], port["kind"], port["rate"]) for port in up if port["rate"]]
+    return Carrier(
+        Port(most["name"], most["kind"], rate),
+        max(rated, key=lambda port: port.rate),
+        max((port for port in rated if port.kind != "interface"), key=lambda port: port.rate, default=None),
+    )
 
 
 def judge(result: CheckResult, survey: Mapping[str, Any], names: Sequence[str], tolerance: float) -> None:
-    """Add to the result of `links` each link's share of its port's rate, and what is wrong with it."""
+    """Add to the result of `links` which port the messages went by, its share of the rate, what is wrong."""
     if len(set(survey["machines"])) < len(names):
         result.not_judged[SHARE] = "hosts share a machine, and no port carries what they exchange"
         return
@@ -71,6 +93,7 @@ def judge(result: CheckResult, survey: Mapping[str, Any], names: Sequence[str], 
         for host, traffic in survey["traffic"].items()
         if (carrier := carrier_of(traffic))
     }
+    result.facts["carriers"] = {host: carrier.used.described for host, carrier in carriers.items()}
     unknown = [name for name in names if name not in carriers]
     if unknown:
         why = "no port of hardware whose rate is known counted the messages of"
@@ -87,32 +110,32 @@ def judge(result: CheckResult, survey: Mapping[str, Any], names: Sequence[str], 
         )
         result.figures.append(share)
         slowest = min(ends, key=lambda end: end.used.rate)
-        unused = slowest.fastest.rate >= _FASTER * slowest.used.rate
         # a link that falls short of the other hosts' is named for that
-        if not figure.low and (unused or share.low):
+        if not figure.low and (share.low or slowest.fastest.rate >= _FASTER * slowest.used.rate):
             groups[slowest].append(figure)
     result.findings += [_finding(carrier, figures) for carrier, figures in groups.items()]
 
 
 def _finding(carrier: Carrier, figures: Sequence[Figure]) -> Finding:
-    used, fastest = carrier.used, carrier.fastest
+    used = carrier.used
     worst = min(figures, key=lambda figure: figure.value)
+    unused = carrier.unused(worst.value / used.rate)
     where = worst.where if len(figures) == 1 else "cluster"
     text = (
         f"{listed([figure.where for figure in figures])}: messages go by {used.described} at "
         f"{show_rate(worst.value)}, {worst.value / used.rate:.0%} of its rate"
     )
-    if fastest.rate >= _FASTER * used.rate:
-        text += f"; {fastest.known_as} is up, too, and that is {worst.value / fastest.rate:.1%} of its rate"
+    if unused:
+        text += f"; {unused.known_as} is up, too, and that is {worst.value / unused.rate:.1%} of its rate"
         remedy = (
-            f"use {fastest.name}: name its interface (--ddlrun '-interface NAME'), and look at what UCX "
+            f"use {unused.name}: name its interface (--ddlrun '-interface NAME'), and look at what UCX "
             "finds (ucx_info -d, ddlrun -doctor)"
         )
         return Finding(Kind.SLOW_LINK, where, text, remedy, figure=PORT)
     if used.kind == "interface":
         remedy = (
-            "look for a faster transport (RDMA: ucx_info -d, ibv_devices), large frames (MTU) and several "
-            "connections of a pair of ranks (btl_tcp_links)"
+            "look at the MTU, at several connections of a pair of ranks (btl_tcp_links), and at what else "
+            "uses the network"
         )
     else:
         remedy = "look at the PCIe link and the NUMA node of the card, and at ib_write_bw between two hosts"

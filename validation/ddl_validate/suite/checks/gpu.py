@@ -69,14 +69,14 @@ _XIDS_WARN = {
 }
 _RECOVERY = 154
 _SETTINGS = {
-    "driver": "GPU driver",
-    "cuda": "version of CUDA by the driver",
+    "driver-version": "GPU driver",
+    "cuda-version": "version of CUDA by the driver",
     "vbios": "firmware of GPUs",
     "ecc": "setting of ECC",
     "mig": "setting of MIG",
     "persistence": "setting of persistence",
     "power-limit": "power limit of GPUs",
-    "clocks": "application clock of GPUs",
+    "application-clock": "application clock of GPUs",
 }
 _SERIOUS = ("ecc", "mig")  # without ECC results are at risk, and with MIG there are other GPUs
 _PCIE_REPLAYS = 10  # in a check: a good link has some now and then
@@ -202,12 +202,12 @@ def settings(states: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Fi
         for name in _SETTINGS:
             values = {host: _setting(states[host], name) for host in group}
             present = {host: value for host, value in values.items() if value}
-            yield from different(present, f"gpu-{name}", _SETTINGS[name], warns=name not in _SERIOUS)
+            yield from different(present, f"gpu.{name}", _SETTINGS[name], warns=name not in _SERIOUS)
 
 
 def _setting(state: Mapping[str, Any], name: str) -> str:
-    if name in ("driver", "cuda"):
-        return str(state[name] or "")
+    if name in ("driver-version", "cuda-version"):
+        return str(state[name.removesuffix("-version")] or "")
     values = [gpu["settings"][name] for gpu in state["gpus"]]
     if len(set(values)) == 1:
         return str(values[0] or "")
@@ -220,7 +220,7 @@ def not_judged(states: Mapping[str, Any]) -> dict[str, str]:
     for name in _SETTINGS:
         silent = [host for host, state in states.items() if not _setting(state, name)]
         if silent:
-            reasons[f"gpu-{name}"] = f"the GPUs of {listed(silent)} do not tell it"
+            reasons[f"gpu.{name}"] = f"the GPUs of {listed(silent)} do not tell it"
     if silent := [host for host, state in states.items() if state["events"] is None]:
         reasons["gpu.xid"] = f"ordinary users of {listed(silent)} cannot read the kernel's log"
     if silent := [

@@ -70,8 +70,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         if host.state != "ok"
     ]
     result.findings += environment.differences([host for host in checked if host.state == "ok"])
-    if not result.findings:
-        result.findings = _sum(within, result)
+    if all(finding.warning for finding in result.findings):
+        result.findings += _sum(within, result)
     result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result

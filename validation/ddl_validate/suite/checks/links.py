@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,12 +56,14 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     ]
     result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
     result.not_judged = {effect.text: EFFECT for effect in effects}
-    carriers.judge(result, survey, names, bench.tolerance)
     result.facts = {
         "rounds": survey["rounds"],
         "contended": [[names[a], names[b]] for a, b in survey["contended"]],
         "rates": [[names[a], names[b], forward, back] for a, b, forward, back in survey["rates"]],
     }
+    carriers.judge(result, survey, names, bench.tolerance)
+    for carrier, number in Counter(result.facts.get("carriers", {}).values()).items():
+        bench.say(f"messages of {number} host(s) go by {carrier}")
     result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result

@@ -122,7 +122,7 @@ def _settings(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, str | None]:
         "mig": mode("nvmlDeviceGetMigMode"),
         "persistence": None if persistence is None else "on" if persistence else "off",
         "power-limit": None if power is None else f"{power / 1000:g} W",
-        "clocks": None if clock is None else f"{clock} MHz",
+        "application-clock": None if clock is None else f"{clock} MHz",
     }
 
 
