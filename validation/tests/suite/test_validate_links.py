@@ -249,9 +249,7 @@ def test_all_links_fall_short_of_their_ports(monkeypatch: pytest.MonkeyPatch, tm
     assert "host a, host b, host c, host d: messages go by RDMA by mlx5_0 port 1" in finding.text
     assert "at 400 MB/s, 36% of its rate" in finding.text
     ethernet = {**SLOW, "rate": 12.5e9}
-    result = checked(
-        monkeypatch, tmp_path, slow_everywhere(4, 3e9, traffic(ethernet, {**FAST, "rate": 12.5e9}))
-    )
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 3e9, traffic(ethernet, SLOW)))
     (finding,) = result.findings
     assert finding.severity is Severity.WARN and result.status is Status.PASSED
     assert "TCP/IP by eth0 (100 Gbit/s) at 3 GB/s, 24% of its rate" in finding.text
