@@ -1,13 +1,14 @@
-"""Which host falls short of the others, and which shortfalls are mere effects of another one."""
+"""Which host falls short of the others or differs from them, and what is the mere effect of another fault."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .kinds import FEWEST, by_kind
-from .model import CheckResult, Kind
+from .model import CheckResult, Figure, Finding, Kind
 
 _CAUSES = (Kind.WRONG_RESULT, Kind.SLOW_HOST, Kind.SLOW_MEMORY)
 
@@ -60,6 +61,64 @@ def shortfalls(
         for host, value in values.items()
         if host in expected and value < (1 - tolerance) * expected[host]
     ]
+
+
+def different(
+    values: Mapping[str, str],
+    fact: str,
+    noun: str,
+    warns: bool,
+    remedy: str = "install or configure it as the others",
+) -> list[Finding]:
+    """Hosts of which a fact is another one than that of most. Of two that differ nobody knows which is right.
+
+    values: the fact's, by host. noun: the fact in words. warns: is a difference a warning, and no more?
+    """
+    counts = Counter(values.values())
+    if len(counts) < 2:
+        return []
+    usual, number = counts.most_common(1)[0]
+    if number * 2 <= len(values):
+        listed = "; ".join(f"{name}: {value}" for name, value in values.items())
+        text = f"the hosts do not have the same {noun}, and no value is that of most: {listed}"
+        remedy = "give the job hosts of one kind"
+        return [Finding(Kind.ENVIRONMENT, "cluster", text, remedy, figure=fact, warning=warns)]
+    return [
+        Finding(
+            Kind.ENVIRONMENT,
+            f"host {name}",
+            f"{name} has another {noun} than the others: {value}, not {usual}",
+            remedy,
+            (name,) if len(values) >= FEWEST and not warns else (),
+            fact,
+            warns,
+        )
+        for name, value in values.items()
+        if value != usual
+    ]
+
+
+def below_hardware(
+    figures: Iterable[Figure], kind: Kind, verb: str, remedy: str, named: Iterable[str] = ()
+) -> list[Finding]:
+    """One finding of all hosts whose figure falls short of their hardware: what they share, the comparison of
+    hosts with each other does not show. No host is drained for it: these are wide floors.
+
+    verb: what they do, before the share. named: places that have a finding already.
+    """
+    low = [figure for figure in figures if figure.low and figure.where not in set(named)]
+    if not low:
+        return []
+    worst = min(low, key=lambda figure: figure.value)
+    where = worst.where if len(low) == 1 else "cluster"
+    text = f"{listed([figure.where for figure in low])}: {verb} {worst.value:.0%} of what the hardware can do"
+    return [Finding(kind, where, text, remedy, figure=worst.name)]
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def hosts_at_fault(before: Iterable[CheckResult]) -> set[str]:

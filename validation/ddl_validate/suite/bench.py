@@ -43,6 +43,7 @@ class Bench:
     folder:    for logs and files of the checks; on a file system that rank 0's host sees
     say:       takes a line about progress
     own_name:  this machine's, where it is validated alone
+    log_hours: of the kernel's log that count
     """
 
     prefix: Path
@@ -56,6 +57,7 @@ class Bench:
     folder: Path
     say: Callable[[str], None]
     own_name: str = LOCALHOST
+    log_hours: float = 24.0
 
     def command(
         self,

@@ -23,15 +23,16 @@ from ..common.files import write_atomic
 from . import expect, history, report
 from .document import Document, read
 from .errors import ValidateError
-from .expect import Reference
+from .expect import Reference, packaged_references
 from .history import History
 from .levels import BURN_IN, LEVELS, level_of
-from .model import EXIT_CODES, CheckResult, Key, Kind, Status
+from .model import EXIT_CODES, CheckResult, Key, Kind, Severity, Status
 from .registry import Check, checks
 from .run import Plan, Run
 
 NOTHING = 3
 _STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.SKIPPED: "yellow", Status.BROKEN: "red"}
+_COLOURS = {Severity.WARN: "yellow", Severity.FAIL: "red", Severity.DRAIN: "red"}
 _LONGEST_REASON = 200  # characters; Slurm keeps a reason of any length, and shows the beginning
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -39,6 +40,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 def _epilog() -> str:
     levels = "\n".join(f"  {level.name:12}{level.title}" for level in LEVELS.values())
     listing = "\n".join(f"  {name:12}{check.title}" for name, check in checks().items())
+    references = "\n".join(f"  {name:16}{title}" for name, title in packaged_references().items())
     codes = "\n".join(f"  {code:<5}{kind}" for kind, code in EXIT_CODES.items())
     return f"""\
 levels:
@@ -47,8 +49,11 @@ levels:
 checks, in this order:
 {listing}
 
+references:
+{references}
+
 exit codes (of several findings the most severe one decides):
-  0    nothing was found
+  0    nothing was found, or warnings alone
   2    the command line is wrong
   3    there is nothing to validate on (no hosts, no environment), or the result cannot be kept
 {codes}
@@ -60,6 +65,7 @@ examples:
   sbatch … wmlce validate --level daily             all hosts of the job
   wmlce validate --history DIR --output report      compare with the runs before; a page to look at
   wmlce validate --baseline good.json               against a run of a good day
+  wmlce validate --reference dgx-h100               against published figures of such hosts
   wmlce validate --only environment,imports         these alone
   wmlce validate --drain-reason                     HOST and REASON, for a health check
 
@@ -109,8 +115,29 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     scope = parser.add_argument_group("what is checked")
     scope.add_argument("--level", choices=tuple(LEVELS), default="smoke", help="default: %(default)s")
     scope.add_argument("--hours", metavar="H", type=float, help="of a burn-in (default: 24)")
+    scope.add_argument(
+        "--sustained",
+        metavar="SECONDS",
+        type=float,
+        help="of load without a rest, 0 for none (default: "
+        + ", ".join(f"{level.sustained:g} at {level.name}" for level in LEVELS.values())
+        + ")",
+    )
     scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
     scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
+    scope.add_argument(
+        "--log-hours",
+        metavar="H",
+        type=float,
+        default=24.0,
+        help="errors of GPUs in the kernel's log of the last hours count (default: %(default)g)",
+    )
+    scope.add_argument(
+        "--skip-figure",
+        metavar="NAME,…",
+        default="",
+        help="measure these figures, read these facts, and judge them not (names as in the report)",
+    )
 
 
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
@@ -122,7 +149,9 @@ def _add_expectations(parser: argparse.ArgumentParser) -> None:
         help="of a good day: its validation.json, or --save-baseline's",
     )
     expected.add_argument(
-        "--reference", metavar="FILE", type=Path, help="figures that the site expects; goes before a baseline"
+        "--reference",
+        metavar="NAME|FILE",
+        help="figures that such hosts must reach: one of the list below, or a file; goes before a baseline",
     )
     expected.add_argument(
         "--tolerance",
@@ -216,6 +245,10 @@ def _check_numbers(parser: argparse.ArgumentParser, options: argparse.Namespace)
         parser.error(f"--hours is for --level {BURN_IN}")
     if options.hours is not None and not 0 < options.hours < math.inf:
         parser.error(f"--hours {options.hours:g}: more than 0")
+    if options.sustained is not None and not 0 <= options.sustained < math.inf:
+        parser.error(f"--sustained {options.sustained:g}: 0 or more seconds")
+    if not 0 < options.log_hours < math.inf:
+        parser.error(f"--log-hours {options.log_hours:g}: more than 0")
     if options.resume and options.output is None:
         parser.error("--resume needs --output, the folder of the run to go on with")
     if options.save_baseline is not None and options.history is None:
@@ -231,6 +264,8 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
     except ValueError as error:
         parser.error(f"--ddlrun {options.ddlrun!r}: {error}")
     level = level_of(options.level)
+    if options.sustained is not None:
+        level = replace(level, sustained=options.sustained)
     return options, Plan(
         prefix=options.prefix.absolute(),
         where=where,
@@ -240,6 +275,8 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
         level=level,
         budget=level.budget if options.hours is None else options.hours * 3600,
         tolerance=options.tolerance or level.tolerance,
+        log_hours=options.log_hours,
+        skip_figures=tuple(_names(options.skip_figure)),
         folder=Path(),
         racks=options.racks,
         ranks=options.ranks or slots,
@@ -317,7 +354,9 @@ class _Command:
 
     def _references(self) -> Mapping[Key, Reference]:
         """Read before anything is started: a damaged file is reported at once."""
-        files = [file for file in (self.options.baseline, self.options.reference) if file is not None]
+        files = [] if self.options.baseline is None else [self.options.baseline]
+        if self.options.reference is not None:
+            files.append(expect.reference_file(self.options.reference))
         return {key: reference for file in files for key, reference in expect.read_reference(file).items()}
 
     def _history(self) -> History:
@@ -352,6 +391,8 @@ class _Command:
     def _compare(self, document: Document, before: History) -> None:
         worse = history.compare(document, before, tolerance=self.plan.tolerance)
         expect.judge_regressions(document.results, worse)
+        for result in document.results:
+            expect.leave_out(result, self.plan.skip_figures)
         expect.leave_out_effects(document.results)
 
     def _record(self, document: Document, before: History) -> None:
@@ -375,9 +416,8 @@ class _Command:
         text = f"  {result.name}: {result.title} ({result.seconds:.1f} s){reason}"
         self.console.print(text, markup=False, soft_wrap=True)
         for finding in result.findings:
-            self.console.print(
-                f"            {finding.kind}: {finding.text}", style="red", markup=False, soft_wrap=True
-            )
+            text = f"            {finding.severity}, {finding.kind}: {finding.text}"
+            self.console.print(text, style=_COLOURS[finding.severity], markup=False, soft_wrap=True)
             self.console.print(f"            {finding.remedy}", markup=False, soft_wrap=True)
 
     def _tell(self, document: Document, stopped: int) -> None:
@@ -394,7 +434,7 @@ class _Command:
 
     def _conclude(self, document: Document) -> None:
         hosts = f"{len(document.hosts)} host{'s' if len(document.hosts) != 1 else ''}"
-        findings = document.findings
+        findings = document.faults
         if findings:
             where = ", ".join(dict.fromkeys(finding.where for finding in findings))
             text, style = (
@@ -403,7 +443,14 @@ class _Command:
             )
         else:
             text, style = f"{hosts}: nothing was found", "green"
+        warnings = len(document.findings) - len(findings)
+        if warnings:
+            text += f"; {warnings} warning{'s' if warnings != 1 else ''}"
         self.console.print(text, style=style, markup=False, soft_wrap=True)
+        if entries := document.not_judged:
+            listed = ", ".join(dict.fromkeys(entry["check"] for entry in entries))
+            text = f"not judged, or not all of it: {listed}; --output and --json say what and why"
+            self.console.print(text, style="dim", markup=False, soft_wrap=True)
         if self.output is not None:
             self.console.print(f"report: {self.output / report.PAGE}", markup=False, soft_wrap=True)
 

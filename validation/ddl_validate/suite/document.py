@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ValidateError
-from .model import CheckResult, Finding, exit_code, result_from_json
+from .model import CheckResult, Finding, Status, exit_code, result_from_json
 
 KIND, SCHEMA = "cluster-validation", 1
 PENDING = "pending"
@@ -48,6 +48,11 @@ class Document:
         return [finding for result in self.results for finding in result.findings]
 
     @property
+    def faults(self) -> list[Finding]:
+        """What makes the run fail."""
+        return [finding for finding in self.findings if not finding.warning]
+
+    @property
     def exit_code(self) -> int:
         return exit_code(self.results)
 
@@ -56,8 +61,20 @@ class Document:
         return not any(result.facts.get(PENDING) for result in self.results)
 
     @property
+    def not_judged(self) -> list[dict[str, str]]:
+        """Everything of which this run says neither good nor bad: check, what, and why."""
+        listed = []
+        for result in self.results:
+            if result.status in (Status.SKIPPED, Status.BROKEN):
+                listed.append({"check": result.name, "what": "all of it", "why": result.reason})
+            listed += [
+                {"check": result.name, "what": name, "why": why} for name, why in result.not_judged.items()
+            ]
+        return listed
+
+    @property
     def verdict(self) -> str:
-        if self.findings:
+        if self.faults:
             return "failed"
         return "passed" if self.finished else "incomplete"
 
@@ -69,6 +86,7 @@ class Document:
             **plain,
             "verdict": self.verdict,
             "exit_code": self.exit_code,
+            "not_judged": self.not_judged,
             "checks": [result.as_json() for result in self.results],
         }
 
@@ -90,7 +108,7 @@ def read(path: Path) -> Document:
         plain = {
             name: value
             for name, value in data.items()
-            if name not in ("kind", "schema", "verdict", "exit_code", "checks")
+            if name not in ("kind", "schema", "verdict", "exit_code", "not_judged", "checks")
         }
         return Document(**plain, results=results)
     except (KeyError, TypeError, ValueError) as error:

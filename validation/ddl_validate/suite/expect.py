@@ -11,15 +11,33 @@ from typing import Any
 
 from .errors import ValidateError
 from .history import Regression
-from .model import HIGHER, CheckResult, Expectation, Figure, Finding, Key, Kind, Status, hosts_in, key_of
+from .model import (
+    EFFECT,
+    HIGHER,
+    CheckResult,
+    Expectation,
+    Figure,
+    Finding,
+    Key,
+    Kind,
+    Status,
+    hosts_in,
+    key_of,
+    status_of,
+)
 
 _KINDS = (
     ("host.memory", Kind.SLOW_MEMORY),
+    ("sustained.memory", Kind.SLOW_MEMORY),
+    ("sustained.exchange", Kind.SLOW_TIER),
+    ("sustained.", Kind.SLOW_HOST),
     ("host.", Kind.SLOW_HOST),
     ("rack.", Kind.SLOW_TIER),
     ("link.", Kind.SLOW_LINK),
     ("gpu.", Kind.GPU),
 )
+ANYWHERE = "*"
+_REFERENCES = Path(__file__).parent / "references"
 _CAUSES = (Kind.WRONG_RESULT, Kind.GPU, Kind.SLOW_HOST, Kind.SLOW_MEMORY, Kind.SLOW_LINK, Kind.SLOW_TIER)
 _JUDGED = {"prediction": "the measured links let one expect", "baseline": "the baseline says"}
 _JUDGED |= {"reference": "the reference says"}
@@ -41,8 +59,8 @@ def kind_of(name: str) -> Kind:
 
 def read_reference(path: Path) -> dict[Key, Reference]:
     """Figures of a file: a result of `wmlce validate` or what `--save-baseline` wrote (a baseline), or a
-    reference: an object with `figures`, each with `name`, `where`, `value`, and where needed `scale` and
-    `tolerance`. ValidateError where it is none of these.
+    reference: an object with `figures`, each with `name`, `value`, and where needed `where`, `scale` and
+    `tolerance`. One without `where` or `scale` is of any. ValidateError where it is none of these.
     """
     try:
         data = json.loads(path.read_text())
@@ -53,7 +71,7 @@ def read_reference(path: Path) -> dict[Key, Reference]:
             figures = data["figures"]
             source = "baseline" if data.get("kind") == "cluster-baseline" else "reference"
         return {
-            key_of(str(entry["name"]), str(entry["where"]), _scale(entry)): Reference(
+            key_of(str(entry["name"]), str(entry.get("where", ANYWHERE)), _scale(entry)): Reference(
                 _number(entry["value"]), source, _tolerance(entry)
             )
             for entry in figures
@@ -63,8 +81,25 @@ def read_reference(path: Path) -> dict[Key, Reference]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValidateError(
             f"{path}: {type(error).__name__} {error}: neither a result of `wmlce validate` nor an object "
-            "with `figures`, each with name, where and value"
+            "with `figures`, each with name and value"
         ) from None
+
+
+def packaged_references() -> dict[str, str]:
+    """Titles of the references that come with this release, by name."""
+    return {
+        file.stem: str(json.loads(file.read_text())["title"]) for file in sorted(_REFERENCES.glob("*.json"))
+    }
+
+
+def reference_file(text: str) -> Path:
+    """The file of this name, or the packaged reference. ValidateError where it is neither."""
+    if "/" in text or Path(text).exists():
+        return Path(text)
+    if text not in packaged_references():
+        names = ", ".join(packaged_references())
+        raise ValidateError(f"--reference {text}: neither a file nor one of: {names}")
+    return _REFERENCES / f"{text}.json"
 
 
 def _scale(entry: Mapping[str, Any]) -> dict[str, int]:
@@ -90,7 +125,12 @@ def _tolerance(entry: Mapping[str, Any]) -> float | None:
 def apply(result: CheckResult, references: Mapping[Key, Reference], tolerance: float) -> None:
     """Give every figure that `references` holds this expectation in place of what it had."""
     for number, figure in enumerate(result.figures):
-        reference = references.get(figure.key)
+        keys = [
+            key_of(figure.name, where, scale)
+            for where in (figure.where, ANYWHERE)
+            for scale in (figure.scale, {})
+        ]
+        reference = next((references[key] for key in keys if key in references), None)
         if reference is not None:
             allowed = tolerance if reference.tolerance is None else reference.tolerance
             expected = Expectation(reference.value, reference.source, allowed)
@@ -100,7 +140,8 @@ def apply(result: CheckResult, references: Mapping[Key, Reference], tolerance: f
 def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
     """A finding for each figure that is too low for a prediction or for what the site expects. Comparisons
     of hosts with each other are the checks' own. What a host has a finding for already, here or `before`, is
-    not reported again.
+    not reported again. Where several hosts were measured and all fall short, none is drained: what they
+    share is at fault, or the expectation.
     """
     for figure in result.figures:
         source = figure.expected.source if figure.expected else ""
@@ -112,7 +153,13 @@ def judge(result: CheckResult, before: Sequence[CheckResult] = ()) -> None:
                 before,
                 figure,
                 f"{_words(figure)}; {_JUDGED[source]} {figure.expected.value:.4g}{share}",
+                drains=not _all_low(result, figure.name),
             )
+
+
+def _all_low(result: CheckResult, name: str) -> bool:
+    figures = [figure for figure in result.figures if figure.name == name and figure.expected]
+    return len({figure.where for figure in figures}) > 1 and all(figure.low for figure in figures)
 
 
 def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regression]) -> None:
@@ -123,15 +170,31 @@ def judge_regressions(results: Sequence[CheckResult], regressions: Iterable[Regr
                 _add(result, results, regression.figure, regression.text)
 
 
-def _add(result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str) -> None:
+def _add(
+    result: CheckResult, others: Iterable[CheckResult], figure: Figure, text: str, drains: bool = True
+) -> None:
     kind = kind_of(figure.name)
     members = hosts_in(figure.where)
     for finding in [finding for earlier in (*others, result) for finding in earlier.findings]:
-        if (finding.kind, finding.where) == (kind, figure.where) or set(members) & set(finding.hosts):
+        same = (finding.kind, finding.where) == (kind, figure.where) and not finding.warning
+        if same or set(members) & set(finding.hosts):
             return
     remedy = f"measure again: {figure.command}" if figure.command else "measure again when the hosts are idle"
-    result.findings.append(Finding(kind, figure.where, text, remedy, members if len(members) == 1 else ()))
+    hosts = members if len(members) == 1 and drains else ()
+    result.findings.append(Finding(kind, figure.where, text, remedy, hosts, figure.name))
     result.status = Status.FAILED
+
+
+def leave_out(result: CheckResult, figures: Sequence[str]) -> None:
+    """Drop findings about these figures and facts, and say so."""
+    for name in figures:
+        dropped = [finding.text for finding in result.findings if finding.figure == name]
+        measured = any(figure.name == name for figure in result.figures)
+        if dropped or (measured and name not in result.not_judged):
+            result.not_judged[name] = "; ".join(["left out by --skip-figure", *dropped])
+    result.findings = [finding for finding in result.findings if finding.figure not in figures]
+    if result.status is Status.FAILED:
+        result.status = status_of(result.findings)
 
 
 def _words(figure: Figure) -> str:
@@ -144,7 +207,9 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
     Its figures stay.
     """
     listed = list(results)
-    if not any(finding.kind in _CAUSES for result in listed for finding in result.findings):
+    if not any(
+        finding.kind in _CAUSES and not finding.warning for result in listed for finding in result.findings
+    ):
         return
     for result in listed:
         effects = [finding.text for finding in result.findings if finding.kind is Kind.SLOW_TRAINING]
@@ -153,4 +218,4 @@ def leave_out_effects(results: Iterable[CheckResult]) -> None:
                 finding for finding in result.findings if finding.kind is not Kind.SLOW_TRAINING
             ]
             result.reason = "the effect of what was found elsewhere: " + "; ".join(effects)
-            result.facts["effects"] = [*result.facts.get("effects", []), *effects]
+            result.not_judged |= dict.fromkeys(effects, EFFECT)

@@ -230,7 +230,7 @@ def baseline(documents: Sequence[Document], tolerance: float = TOLERANCE) -> dic
         raise ValidateError("no run to make a baseline of; record one first: wmlce validate --history DIR")
     for document in documents:
         if document.verdict != "passed" or not any(result.figures for result in document.results):
-            why = document.findings[0].text if document.findings else "it has no figures"
+            why = document.faults[0].text if document.faults else "it has no figures"
             raise ValidateError(
                 f"the run of {document.started} cannot be a baseline: {why}; fix that and run it again"
             )

@@ -13,7 +13,9 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def as_xml(document: Document) -> str:
-    """A finding is a failure with its text; a check that broke off is an error; a skip has its reason."""
+    """A finding is a failure with its text, a warning is output. A check that broke off is an error; a skip
+    has its reason.
+    """
     cases = [_case(document, result) for result in document.results]
     count = {
         "tests": len(cases),
@@ -60,13 +62,14 @@ def _case(document: Document, result: CheckResult) -> ElementTree.Element:
             }
         ),
     )
-    if result.findings:
+    faults = [finding for finding in result.findings if not finding.warning]
+    if faults:
         # readers show one failure of a case: it has all findings
-        first = result.findings[0]
+        first = faults[0]
         text = "\n\n".join(
             f"{finding.kind.value}: {finding.where}\n{finding.text}\nWhat to do: {finding.remedy}"
             + (f"\nHosts to drain: {', '.join(finding.hosts)}" if finding.hosts else "")
-            for finding in result.findings
+            for finding in faults
         )
         failure = ElementTree.SubElement(
             case, "failure", _plain({"message": first.text, "type": first.kind.value})
@@ -85,6 +88,8 @@ def _case(document: Document, result: CheckResult) -> ElementTree.Element:
         + (f" (expected {figure.expected.value:.6g}, {figure.expected.source})" if figure.expected else "")
         for figure in result.figures
     ]
+    lines += [f"warning: {finding.text}" for finding in result.findings if finding.warning]
+    lines += [f"not judged: {name}: {why}" for name, why in result.not_judged.items()]
     lines += [f"$ {command}" for command in result.commands] + [f"log: {log}" for log in result.logs]
     if lines:
         ElementTree.SubElement(case, "system-out").text = _clean("\n".join(lines))

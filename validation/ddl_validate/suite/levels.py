@@ -14,7 +14,8 @@ class Level:
     """name: as on the command line. title: for people, with the time that it may take. seconds: of each
     measurement of a probe. steps: of training. ways: of training (checks/training.py). limit: seconds for
     one program of a check. scales: train on 1, 2, 4 … hosts as well as on one and on all. budget: seconds;
-    after them no further round begins. tolerance: share of an expected figure that may be missing
+    after them no further round begins. sustained: seconds of load without a rest, 0 for none. tolerance:
+    share of an expected figure that may be missing
     """
 
     name: str
@@ -25,6 +26,7 @@ class Level:
     limit: float
     scales: bool
     budget: float
+    sustained: float = 0.0
     tolerance: float = 0.15
 
     @property
@@ -36,7 +38,9 @@ class Level:
 LEVELS = {
     level.name: level
     for level in (
-        Level("smoke", "the first look: 5 minutes", 0.3, 10, ("single", "ddl"), 240.0, False, 300.0, 0.3),
+        Level(
+            "smoke", "the first look: 5 minutes", 0.3, 10, ("single", "ddl"), 240.0, False, 300.0, 0.0, 0.3
+        ),
         Level(
             "daily",
             "the daily run: up to an hour",
@@ -46,6 +50,7 @@ LEVELS = {
             1200.0,
             True,
             3600.0,
+            180.0,
         ),
         Level(
             BURN_IN,
@@ -56,6 +61,7 @@ LEVELS = {
             3600.0,
             True,
             86400.0,
+            600.0,
         ),
     )
 }

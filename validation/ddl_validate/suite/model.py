@@ -7,12 +7,21 @@ Pure data, written as JSON by `document.py`. Rates are in bytes a second, times 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 HIGHER, LOWER = "higher", "lower"
+EFFECT = "the effect of what is found elsewhere"
+
+
+class Severity(StrEnum):
+    """What a finding asks for, the least first."""
+
+    WARN = "warn"  # a look at it: it makes no run fail
+    FAIL = "fail"  # a repair, and nobody can name a host that is to be drained for it
+    DRAIN = "drain"  # no job on the hosts that it names until they are repaired
 
 
 class Kind(StrEnum):
@@ -47,6 +56,7 @@ class Status(StrEnum):
 class Expectation:
     """value: in the figure's unit. source: where it is from: `prediction` (measured links and the cost
     model), `baseline` (the site's recorded run), `reference` (a file), `peers` (the other hosts' median),
+    `hardware` (what its port, clock or memory channels carry at best), `start` (itself, in its first minute),
     `ideal` (drawn, never judged). tolerance: the share of `value` that may be missing, 0.1 for 10 %.
     """
 
@@ -128,6 +138,8 @@ class Finding:
     hosts:  the hosts to drain for it: those that are surely at fault; empty for a path or a tier
     text:   one sentence with the measured and the expected figure, for a person
     remedy: what to look at first
+    figure: name of the figure, or of the fact, that is judged: --skip-figure takes it
+    warning: is it no more than that?
     """
 
     kind: Kind
@@ -135,11 +147,26 @@ class Finding:
     text: str
     remedy: str
     hosts: tuple[str, ...] = ()
+    figure: str = ""
+    warning: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        if self.warning:
+            return Severity.WARN
+        return Severity.DRAIN if self.hosts else Severity.FAIL
+
+
+def warning(kind: Kind, where: str, text: str, remedy: str, figure: str) -> Finding:
+    """A finding that makes no run fail, and drains nothing."""
+    return Finding(kind, where, text, remedy, figure=figure, warning=True)
 
 
 @dataclass
 class CheckResult:
-    """What one check gave. reason: why it was skipped or broke off."""
+    """What one check gave. reason: why it was skipped or broke off. not_judged: by the name of a figure or
+    fact, why nothing is said of it.
+    """
 
     name: str
     title: str
@@ -149,6 +176,7 @@ class CheckResult:
     figures: list[Figure] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    not_judged: dict[str, str] = field(default_factory=dict)
     commands: list[str] = field(default_factory=list)
     logs: list[str] = field(default_factory=list)
 
@@ -156,12 +184,19 @@ class CheckResult:
         data = asdict(self)
         for figure, original in zip(data["figures"], self.figures, strict=True):
             figure["ratio"], figure["low"] = original.ratio, original.low
+        for entry, finding in zip(data["findings"], self.findings, strict=True):
+            entry["severity"] = finding.severity.value
         return data
 
 
+def status_of(findings: Iterable[Finding]) -> Status:
+    """The status of a check that came to its end."""
+    return Status.PASSED if all(finding.warning for finding in findings) else Status.FAILED
+
+
 def exit_code(results: list[CheckResult]) -> int:
-    """The code of the most severe finding; 0 without one."""
-    kinds = {finding.kind for result in results for finding in result.findings}
+    """The code of the most severe finding; 0 where there is none but warnings."""
+    kinds = {finding.kind for result in results for finding in result.findings if not finding.warning}
     return next((EXIT_CODES[kind] for kind in Kind if kind in kinds), 0)
 
 
@@ -174,8 +209,9 @@ def figure_from_json(data: dict[str, Any]) -> Figure:
 def result_from_json(data: dict[str, Any]) -> CheckResult:
     """The inverse of CheckResult.as_json; ValueError, KeyError or TypeError where it is no such thing."""
     findings = [
-        Finding(**{**entry, "kind": Kind(entry["kind"]), "hosts": tuple(entry["hosts"])})
+        Finding(**{**fields, "kind": Kind(fields["kind"]), "hosts": tuple(fields["hosts"])})
         for entry in data["findings"]
+        for fields in [{name: value for name, value in entry.items() if name != "severity"}]
     ]
     figures = [figure_from_json(entry) for entry in data["figures"]]
     return CheckResult(**{**data, "status": Status(data["status"]), "figures": figures, "findings": findings})

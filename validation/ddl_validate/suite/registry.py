@@ -17,13 +17,14 @@ ENVIRONMENT = "environment"
 
 #: Those that need a host for themselves.
 MEASURING = frozenset(
-    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "module", "image"]
+    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "sustained", "module", "image"]
 )
 
 # a module of checks/ each
 ORDER = (
     ENVIRONMENT,
     "imports",
+    "settings",
     "hosts",
     "links",
     "sums",
@@ -32,6 +33,7 @@ ORDER = (
     "frameworks",
     "fabric",
     "gpu",
+    "sustained",
     "module",
     "image",
     "published",

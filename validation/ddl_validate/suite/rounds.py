@@ -46,13 +46,14 @@ def merged(earlier: CheckResult, now: CheckResult) -> CheckResult:
             _ROUNDS: number,
             _VALUES: [values.get(key, []) for key in figures],
         },
+        not_judged={**earlier.not_judged, **now.not_judged},
         commands=list(dict.fromkeys([*earlier.commands, *now.commands])),
         logs=list(dict.fromkeys([*earlier.logs, *now.logs])),
     )
 
 
-def finding_key(finding: Finding) -> tuple[str, str]:
-    return finding.kind, finding.where
+def finding_key(finding: Finding) -> tuple[str, str, str]:
+    return finding.kind, finding.where, finding.figure
 
 
 def _of_rounds(figure: Figure, values: list[float]) -> Figure:

@@ -34,6 +34,8 @@ class Plan:
     checks:    to be made, in their order
     budget:    seconds after which no further round begins
     ranks:     of each host; None: as many as its GPUs or cores
+    skip_figures: figures and facts that are not judged
+    log_hours: of the kernels' logs that count
     references: what the site expects
     folder:    of logs
     command:   what was typed
@@ -50,6 +52,8 @@ class Plan:
     folder: Path
     racks: int | None = None
     ranks: int | None = None
+    skip_figures: Sequence[str] = ()
+    log_hours: float = 24.0
     references: Mapping[Key, Reference] = field(default_factory=dict)
     site: str = ""
     command: str = ""
@@ -115,6 +119,7 @@ class Run:
                     folder=plan.folder,
                     say=self._say,
                     own_name=own_name,
+                    log_hours=plan.log_hours,
                 )
             )
         return self._now()
@@ -201,6 +206,7 @@ class Run:
         if not result.facts.get(PENDING):
             expect.apply(result, self.plan.references, self.plan.tolerance)
             expect.judge(result, others)
+            expect.leave_out(result, self.plan.skip_figures)
         expect.leave_out_effects([*others, result])
         self._report(result)
         document = self.document

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from ddl_validate.suite import registry
 from ddl_validate.suite.levels import LEVELS
 
 CHECKS = ROOT / "validation/ddl_validate/reframe"
+#: What `wmlce validate` calls this machine.
+HOST = socket.gethostname().partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def test_every_level_has_tests(reframe: ReFrame) -> None:
 def cases(reframe: ReFrame) -> dict[str, dict[str, Any]]:
     """Checks that are made in a second, against a reference that no machine reaches."""
     reference = reframe.folder / "reference.json"
-    figure = {"name": "host.memory", "where": "host localhost", "value": 1e16, "tolerance": 0.2}
+    figure = {"name": "host.memory", "where": f"host {HOST}", "value": 1e16, "tolerance": 0.2}
     reference.write_text(json.dumps({"figures": [figure]}))
     done = reframe(
         *("--tag", "smoke", "--name", "check=(environment|image|hosts)", "--run"),
@@ -110,7 +113,7 @@ def test_a_finding_fails_with_its_text(cases: dict[str, dict[str, Any]]) -> None
 
 def test_figures_are_performance_variables_with_references(reframe: ReFrame) -> None:
     reference = reframe.folder / "good.json"
-    figure = {"name": "host.memory", "where": "host localhost", "value": 1e6, "tolerance": 0.25}
+    figure = {"name": "host.memory", "where": f"host {HOST}", "value": 1e6, "tolerance": 0.25}
     reference.write_text(json.dumps({"figures": [figure]}))
     words = ["--tag", "smoke", "--tag", "hosts", "--run", "-S", f"reference_file={reference}"]
     done = reframe(*words)
@@ -118,11 +121,11 @@ def test_figures_are_performance_variables_with_references(reframe: ReFrame) -> 
     case = reframe.cases()["hosts"]
     assert case["result"] == "pass", case["fail_reason"]
     figures = {name.rpartition(":")[2]: told for name, told in case["perfvalues"].items()}
-    value, expected, lower, upper, unit = figures["host.memory host localhost"][:5]
+    value, expected, lower, upper, unit = figures[f"host.memory host {HOST}"][:5]
     assert value > 1e6 and (expected, lower, upper, unit) == (1e6, -0.25, None, "B/s")
-    assert figures["host.compute host localhost"][0] > 0
+    assert figures[f"host.compute host {HOST}"][0] > 0
     log = (reframe.folder / "perflogs/this-machine/default/ClusterValidation.log").read_text()
-    assert "host.memory host localhost" in log
+    assert f"host.memory host {HOST}" in log
 
 
 def test_hosts_that_cannot_be_reached_are_told(reframe: ReFrame) -> None:

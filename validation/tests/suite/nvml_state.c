@@ -147,3 +147,50 @@ int nvmlDeviceGetTemperatureThreshold(void* gpu, int threshold, unsigned* value)
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* gpu, unsigned long long* reasons) {
   return long_number(gpu, "throttled", reasons);
 }
+
+int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = 12040;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetVbiosVersion(void* gpu, char* text, unsigned length) {
+  char value[128];
+  if (!find(gpu, "vbios", value)) return NOT_SUPPORTED;
+  snprintf(text, length, "%s", value);
+  return SUCCESS;
+}
+
+int nvmlDeviceGetEccMode(void* gpu, unsigned* current, unsigned* pending) {
+  *pending = 0;
+  return number(gpu, "ecc", current);
+}
+
+int nvmlDeviceGetMigMode(void* gpu, unsigned* current, unsigned* pending) {
+  *pending = 0;
+  return number(gpu, "mig", current);
+}
+
+int nvmlDeviceGetPersistenceMode(void* gpu, unsigned* mode) { return number(gpu, "persistence", mode); }
+
+int nvmlDeviceGetPowerManagementLimit(void* gpu, unsigned* milliwatts) {
+  return number(gpu, "power_limit", milliwatts);
+}
+
+int nvmlDeviceGetApplicationsClock(void* gpu, int type, unsigned* clock) {
+  return type == 1 ? number(gpu, "application_clock", clock) : NOT_SUPPORTED;
+}
+
+struct process {
+  unsigned pid;
+  unsigned long long bytes;
+  unsigned gpu_instance, compute_instance;
+};
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void* gpu, unsigned* count, struct process* processes) {
+  unsigned pid = 0;
+  memset(processes, 0, *count * sizeof *processes);
+  number(gpu, "pid", &pid);
+  processes[0].pid = pid;
+  *count = pid ? 1 : 0;
+  return SUCCESS;
+}

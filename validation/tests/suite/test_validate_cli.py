@@ -114,6 +114,8 @@ def run_here(env: Environment, *words: str | Path) -> int:
         (["--ranks", "-1"], "--ranks -1: 1 or more"),
         (["--hours", "3"], "--hours is for --level burn-in"),
         (["--level", "burn-in", "--hours", "nan"], "--hours nan: more than 0"),
+        (["--sustained", "-1"], "--sustained -1: 0 or more seconds"),
+        (["--log-hours", "0"], "--log-hours 0: more than 0"),
         (["--resume"], "--resume needs --output"),
         (["--save-baseline", "x"], "--save-baseline needs --history"),
         (["--ddlrun", "-x 'A"], "No closing quotation"),
@@ -140,6 +142,8 @@ def test_files_are_read_before_anything_is_started(
         assert run_here(env, *words, "-H", "no-such-host") == 3
         told = capsys.readouterr().err
         assert told.startswith(f"wmlce validate: {words[1]}: ") and len(told.splitlines()) == 1
+    assert run_here(env, "--reference", "dgx-z9", "-H", "no-such-host") == 3
+    assert "--reference dgx-z9: neither a file nor one of: ac922, dgx-a100" in capsys.readouterr().err
 
 
 def test_there_is_nothing_to_validate_on(
@@ -231,6 +235,22 @@ def test_nothing_that_can_be_made_is_no_success(
     assert run_here(env, "--only", "gpu") == 3
     assert "none of these checks can be made here" in capsys.readouterr().err
     assert run_here(env) == 0
+
+
+def test_a_figure_is_measured_and_not_judged(
+    env: Environment, some_checks: dict[str, Callable[..., Any]], tmp_path: Path
+) -> None:
+    baseline = tmp_path / "good.json"
+    baseline.write_text(json.dumps({"figures": [{"name": "link.bandwidth", "value": 200.0}]}))
+    some_checks["one"] = lambda bench: passed("one")
+    words = ["--baseline", baseline, "--output", tmp_path / "out"]
+    assert run_here(env, *words) == 15
+    assert run_here(env, *words, "--skip-figure", "link.latency,link.bandwidth") == 0
+    kept = documents.read(tmp_path / "out/validation.json")
+    assert kept.results[1].figures[0].low and kept.verdict == "passed"
+    (entry,) = kept.not_judged
+    assert (entry["check"], entry["what"]) == ("one", "link.bandwidth")
+    assert entry["why"].startswith("left out by --skip-figure; link.bandwidth of hosts a and b is 100 B/s")
 
 
 def test_a_run_that_is_stopped_keeps_what_it_found_and_goes_on(

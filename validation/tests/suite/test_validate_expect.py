@@ -12,7 +12,8 @@ import pytest
 from program_runner import ROOT
 from validate_documents import cluster, faulty, find, many_runs
 
-from ddl_validate.suite import expect, history
+from ddl_validate.suite import document as documents
+from ddl_validate.suite import expect, history, report
 from ddl_validate.suite.errors import ValidateError
 from ddl_validate.suite.expect import Reference
 from ddl_validate.suite.levels import LEVELS, level_of, scales
@@ -24,8 +25,10 @@ from ddl_validate.suite.model import (
     Figure,
     Finding,
     Kind,
+    Severity,
     Status,
     exit_code,
+    warning,
 )
 from ddl_validate.suite.registry import ORDER
 
@@ -96,6 +99,7 @@ def test_a_baseline_of_figures_that_are_nothing_has_the_usual_tolerance() -> Non
     [
         [],
         {"figures": [{"name": "a", "where": "b"}]},
+        {"figures": [{"where": "b", "value": 1}]},
         {"figures": [{"name": "a", "where": "b", "value": "fast"}]},
         {"figures": [{"name": "a", "where": "b", "value": -1}]},
         {"figures": [{"name": "a", "where": "b", "value": 1, "tolerance": 2}]},
@@ -188,9 +192,9 @@ def test_slow_training_is_an_effect_of_what_is_slow() -> None:
     assert [one.kind for one in document.findings] == [Kind.SLOW_MEMORY]
     training = document.results[-1]
     assert training.reason.startswith("the effect of what was found elsewhere: 4 host(s) gives")
-    assert len(training.facts["effects"]) == 1
+    assert len(training.not_judged) == 1
     expect.leave_out_effects(document.results)
-    assert len(training.facts["effects"]) == 1, "once is enough"
+    assert len(training.not_judged) == 1, "once is enough"
 
 
 @pytest.mark.parametrize(
@@ -221,6 +225,86 @@ def test_a_regression_is_a_finding_of_its_check() -> None:
     assert {one.kind for one in training.findings} == {Kind.SLOW_TRAINING}
     assert all("of the last 5 good runs" in one.text or "good runs" in one.text for one in training.findings)
     assert runs[5].verdict == "failed" and cluster().verdict == "passed"
+
+
+def test_warnings_fail_nothing_and_drain_nothing(tmp_path: Path) -> None:
+    document = cluster()
+    hosts = next(one for one in document.results if one.name == "hosts")
+    hosts.findings.append(warning(Kind.ENVIRONMENT, "host node001", "odd <kernel>", "look", "kernel"))
+    hosts.not_judged["host.memory.share"] = "no channels"
+    assert (document.exit_code, document.verdict, document.faults) == (0, "passed", [])
+    report.write(document, history.History(), tmp_path)
+    told = json.loads((tmp_path / "validation.json").read_text())
+    (entry,) = [one for check in told["checks"] for one in check["findings"]]
+    assert (entry["severity"], entry["figure"]) == ("warn", "kernel")
+    entry = {"check": "hosts", "what": "host.memory.share", "why": "no channels"}
+    assert entry in told["not_judged"]
+    junit = (tmp_path / "junit.xml").read_text()
+    assert 'failures="0"' in junit and "warning: odd &lt;kernel&gt;" in junit
+    assert "not judged: host.memory.share: no channels" in junit
+    page = (tmp_path / "index.html").read_text()
+    assert "✓ Passed" in page and "Not judged" in page and "no channels" in page
+    assert documents.read(tmp_path / "validation.json").findings[0].severity is Severity.WARN
+    expect.judge_regressions(document.results, [])
+    low = [replace(one, expected=Expectation(2 * one.value, "baseline", 0.1)) for one in hosts.figures[:1]]
+    hosts.figures = low
+    expect.judge(hosts)
+    (_, slow) = hosts.findings
+    assert slow.severity is Severity.DRAIN and document.verdict == "failed" and document.exit_code == 13
+
+
+def test_a_reference_without_places_is_of_all(tmp_path: Path) -> None:
+    """A host's own one goes before. What all hosts fall short of drains none."""
+    told = {
+        "figures": [
+            {"name": "host.memory", "value": 100.0},
+            {"name": "host.memory", "where": "host c", "value": 50.0},
+            {"name": "allreduce.busbw", "value": 10.0, "scale": {"bytes": 64}},
+        ]
+    }
+    wanted = expect.read_reference(written(tmp_path, told))
+
+    def judged(a: float, b: float, c: float) -> list[tuple[str, tuple[str, ...]]]:
+        rates = {"host a": a, "host b": b, "host c": c}
+        found = result(*(figure("host.memory", where, rate) for where, rate in rates.items()))
+        found.figures += [figure("allreduce.busbw", "all", 5.0, scale={"bytes": size}) for size in (32, 64)]
+        expect.apply(found, wanted, 0.1)
+        assert [one.expected is not None for one in found.figures] == [True, True, True, False, True]
+        expect.judge(found)
+        return [(one.where, one.hosts) for one in found.findings if one.figure == "host.memory"]
+
+    assert judged(95, 95, 50) == []
+    assert judged(95, 60, 50) == [("host b", ("b",))]
+    assert judged(60, 60, 30) == [("host a", ()), ("host b", ()), ("host c", ())]
+
+
+def test_packaged_references_have_sources_and_are_on_the_page() -> None:
+    page = (ROOT / "docs/cluster/validate.md").read_text()
+    section = page.partition("\n## References\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.+?) \|", section, re.MULTILINE)
+    assert dict(rows) == expect.packaged_references() and len(rows) >= 6
+    names = ("link.bandwidth", "host.memory", "gpu.copy.to_device", "gpu.copy.to_host", "gpu.busbw.nccl")
+    for name in expect.packaged_references():
+        file = expect.reference_file(name)
+        assert expect.read_reference(file)
+        for entry in json.loads(file.read_text())["figures"]:
+            assert len(entry["source"]) > 40 and "tolerance" not in entry and "where" not in entry
+            assert entry["name"] in names
+
+
+def test_a_figure_can_be_left_out() -> None:
+    wanted = Expectation(1.0, "baseline", 0.1)
+    found = result(
+        figure("link.bandwidth", "host a", 0.5, expected=wanted),
+        figure("link.rate", "host b", 0.5, expected=wanted),
+    )
+    expect.judge(found)
+    expect.leave_out(found, ["link.bandwidth", "absent"])
+    assert [one.figure for one in found.findings] == ["link.rate"] and found.status is Status.FAILED
+    ((name, why),) = found.not_judged.items()
+    assert name == "link.bandwidth" and why.startswith("left out by --skip-figure; link.bandwidth of host a")
+    expect.leave_out(found, ["link.rate"])
+    assert found.findings == [] and found.status is Status.PASSED
 
 
 def test_levels_and_scales() -> None:

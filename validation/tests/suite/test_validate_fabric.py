@@ -76,6 +76,7 @@ def read(hosts: dict[str, Tree]) -> dict[str, Any]:
 def test_what_is_read(three: dict[str, Tree]) -> None:
     told = three["h1"].facts()
     port, interface = told["ports"]
+    assert (port["bytes"], interface["bytes"]) == (4 * 7, 1)
     assert (port["name"], port["state"], port["rate"]) == ("mlx5_0 port 1", "ACTIVE", 25e9)
     assert port["counters"]["symbol_error"] == 7 and port["counters"]["out_of_sequence"] == 3
     assert (interface["name"], interface["state"], interface["rate"]) == ("ens1", "UP", 3.125e9)
@@ -202,14 +203,15 @@ def test_of_two_hosts_the_slower_one_is_named(three: dict[str, Tree]) -> None:
     assert finding.hosts == ("h1",) and "at 200 on other hosts" in finding.text
 
 
-def test_several_faults_of_a_host_are_one_finding(three: dict[str, Tree]) -> None:
+def test_each_kind_of_fault_of_a_host_is_one_finding(three: dict[str, Tree]) -> None:
     first = read(three)
     for name in ("port down", "lanes of the card", "carrier"):
         FAULTS[name][0](three["h3"])
-    (finding,) = fabric.findings(first, read(three))
-    assert finding.hosts == ("h3",)
-    assert all(words in finding.text for words in ("DOWN", "8 of 16", "carrier_changes")), finding.text
-    assert "change the cable" in finding.remedy and "seat the card" in finding.remedy
+    findings = {finding.figure: finding for finding in fabric.findings(first, read(three))}
+    assert {finding.hosts for finding in findings.values()} == {("h3",)} and len(findings) == 3
+    assert "DOWN" in findings["fabric.ports"].text
+    assert "8 of 16" in findings["fabric.pcie"].text and "seat the card" in findings["fabric.pcie"].remedy
+    assert "carrier_changes" in findings["fabric.errors"].text
 
 
 def test_a_host_alone_is_judged_by_itself(three: dict[str, Tree]) -> None:

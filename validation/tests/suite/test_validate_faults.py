@@ -28,7 +28,7 @@ from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.levels import Level
 
 prefix, tree, folder, hosts, racks, checks, tolerance, seconds = sys.argv[1:]
-level = Level("smoke", "as short as can be", float(seconds), 1, ("ddl",), 120.0, False, 120.0)
+level = Level("smoke", "as short as can be", float(seconds), 1, ("ddl",), 120.0, False, 120.0, 3.0)
 bench = Bench(
     prefix=Path(prefix),
     options=("-x", "PYTHONPATH=" + tree, "-x", "PYTHONDONTWRITEBYTECODE=1"),
@@ -129,10 +129,13 @@ def values(result: dict[str, Any], name: str) -> dict[str, float]:
 
 
 def test_nothing_is_named_on_healthy_hosts(env: Environment, able: None, tmp_path: Path) -> None:
-    results, named = validate(env, tmp_path, ["hosts", "links", "sums"])
+    results, named = validate(env, tmp_path, ["settings", "hosts", "links", "sums", "sustained"])
     assert named == set(), results
-    assert [result["status"] for result in results] == ["passed"] * 3
-    hosts, links, sums = results
+    assert [result["status"] for result in results] == ["passed"] * 5
+    settings, hosts, links, sums, sustained = results
+    assert settings["facts"]["hosts"].keys() == {"h1", "h2", "h3", "h4"}
+    assert len(values(sustained, "sustained.compute")) == 4
+    assert sustained["not_judged"] == {"sustained": "hosts share a machine, and disturb each other"}
     everywhere = {f"host h{number}" for number in range(1, 5)}
     for name in ("host.compute", "host.core", "host.memory", "host.jitter"):
         assert values(hosts, name).keys() == everywhere
@@ -143,6 +146,10 @@ def test_nothing_is_named_on_healthy_hosts(env: Environment, able: None, tmp_pat
     assert all(0.5 * 25e6 < rate < 1.2 * 25e6 for rate in bandwidth.values()), bandwidth
     assert all(0 < seconds < 0.1 for seconds in values(links, "link.latency").values())
     assert all(one["expected"]["source"] == "peers" for one in links["figures"])
+    assert values(hosts, "host.compute.share").keys() == everywhere
+    assert links["not_judged"] == {
+        "link.share": "hosts share a machine, and no port carries what they exchange"
+    }
     assert sums["facts"]["sums"] > 10 and sums["facts"]["elements"] == 0
     assert all("ddlrun" in command for result in results for command in result["commands"])
 

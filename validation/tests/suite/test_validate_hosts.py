@@ -14,10 +14,11 @@ from ddl_validate.suite.attribution import expected_of_peers, hosts_at_fault, sh
 from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.checks import hosts as check_hosts
 from ddl_validate.suite.levels import level_of
-from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
-from ddl_validate.suite.probe.cores import of_host
+from ddl_validate.suite.model import EFFECT, CheckResult, Finding, Kind, Severity, Status
+from ddl_validate.suite.probe.cores import of_host, peak
 from ddl_validate.suite.probe.elapsed import Elapsed, group_folders, quota_stops
 from ddl_validate.suite.probe.memory import block_size, last_caches
+from ddl_validate.suite.probe.memory import peak as memory_peak
 
 GOOD: dict[str, Any] = {
     "rates": [5e9, 5e9],
@@ -31,6 +32,7 @@ GOOD: dict[str, Any] = {
     "highest_clock": 3.2e9,
     "heat_stops": 0.0,
     "temperature": 60.0,
+    "peak": 10e9,
 }
 
 
@@ -46,11 +48,17 @@ def checked(
     cores: dict[str, dict[str, Any]],
     memory: dict[str, float],
     bench: Bench | None = None,
+    peaks: list[float | None] | None = None,
 ) -> CheckResult:
-    """The check's result where the probes print this."""
+    """The check's result where the probes print this. peaks: of the hosts' memory."""
     printed = {
         "cores": {"hosts": [{**GOOD, **one} for one in cores.values()], "rounds": 2},
-        "memory": {"hosts": list(memory.values()), "block": 1 << 24, "rounds": 2},
+        "memory": {
+            "hosts": list(memory.values()),
+            "block": 1 << 24,
+            "rounds": 2,
+            "peaks": peaks or [40e9] * len(memory),
+        },
     }
 
     def start(self: Bench, name: str, program: list[str], result: CheckResult, hosts: Any, ranks: int) -> str:
@@ -93,7 +101,10 @@ def test_healthy_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "host.core",
         "host.memory",
         "host.jitter",
+        "host.compute.share",
+        "host.memory.share",
     }
+    assert result.not_judged == {}
     assert not any(figure.low for figure in result.figures)
 
 
@@ -129,13 +140,17 @@ def test_slow_memory_of_a_host_with_slow_cores_is_an_effect(
         (Kind.SLOW_HOST, "host c"),
         (Kind.SLOW_MEMORY, "host b"),
     }
-    assert len(result.facts["effects"]) == 1 and result.facts["effects"][0].startswith("c copies 2 GB/s")
+    ((text, why),) = result.not_judged.items()
+    assert text.startswith("c copies 2 GB/s") and why == EFFECT
 
 
 def test_one_host_is_compared_with_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result = checked(monkeypatch, tmp_path, {"a": {}}, {"a": 1e9})
+    result = checked(monkeypatch, tmp_path, {"a": {}}, {"a": 10e9})
     assert result.status is Status.PASSED
-    assert all(figure.expected is None for figure in result.figures)
+    assert {figure.name for figure in result.figures if figure.expected} == {
+        "host.compute.share",
+        "host.memory.share",
+    }
 
 
 def test_the_median_of_the_others() -> None:
@@ -210,3 +225,54 @@ def test_the_best_round_of_each_core_counts() -> None:
     told = of_host([[slow, fast], [fast, slow]])
     assert told["rates"] == [4e9, 4e9] and told["late"] == 0.01 and told["clock"] is None
     assert of_host([[slow], [fast]])["rates"] == [1e9, 4e9]
+
+
+def test_cores_that_are_all_slow_by_their_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What all hosts share, such as a power profile, no comparison of them shows."""
+    slow = {"peak": 50e9}
+    result = checked(monkeypatch, tmp_path, {name: slow for name in HEALTHY}, HEALTHY)
+    (finding,) = result.findings
+    assert (finding.kind, finding.where, finding.severity) == (Kind.SLOW_HOST, "cluster", Severity.FAIL)
+    assert "host a, host b, host c, host d: products of matrices reach 10% of what" in finding.text
+    # other programs have nine tenths of the time: that is another fault
+    busy = {**slow, "at_work": 0.1}
+    assert checked(monkeypatch, tmp_path, {name: busy for name in HEALTHY}, HEALTHY).findings == []
+    unknown = checked(monkeypatch, tmp_path, {name: {"peak": None} for name in HEALTHY}, HEALTHY)
+    assert unknown.findings == []
+    assert unknown.not_judged["host.compute.share"].endswith("no clock of the cores of a, b, c, d")
+
+
+def test_memory_that_is_slow_everywhere_by_its_channels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cores: dict[str, dict[str, Any]] = {name: {} for name in HEALTHY}
+    result = checked(monkeypatch, tmp_path, cores, HEALTHY, peaks=[400e9] * 4)
+    (finding,) = result.findings
+    assert (finding.kind, finding.where, finding.hosts) == (Kind.SLOW_MEMORY, "cluster", ())
+    assert "reach 5% of what the hardware can do" in finding.text
+    unknown = checked(monkeypatch, tmp_path, cores, HEALTHY, peaks=[None, 40e9, 40e9, 40e9])
+    assert unknown.findings == [] and unknown.not_judged["host.memory.share"].endswith("channels of a")
+
+
+def test_what_a_core_can_do() -> None:
+    xeon = "model name\t: Xeon(R) Gold 6230 CPU @ 2.10GHz\ncpu MHz\t\t: 1000.0\nflags\t\t: avx avx2 fma\n"
+    assert peak(xeon, "x86_64", None) == 2.1e9 * 16
+    assert peak(xeon, "x86_64", 3.9e9) == 3.9e9 * 16
+    virtual = "model name\t: AMD EPYC\ncpu MHz\t\t: 2445.4\nflags\t\t: sse2 avx\n"
+    assert peak(virtual, "x86_64", None) == pytest.approx(2445.4e6 * 8)
+    power9 = "cpu\t\t: POWER9, altivec supported\nclock\t\t: 3800.000000MHz\n"
+    assert peak(power9, "ppc64le", None) == 3.8e9 * 8
+    assert peak("Features\t: fp asimd\n", "aarch64", None) is None
+
+
+def test_channels_of_memory(tmp_path: Path) -> None:
+    """Two modules of a channel are one; AMD's driver tells rows of chips."""
+    places = ["mc0/dimm0 channel 0 slot 0", "mc0/dimm1 channel 0 slot 1", "mc0/dimm2 channel 1 slot 0"]
+    for line in [*places, "mc1/dimm0 csrow 0 channel 0"]:
+        folder, _, location = line.partition(" ")
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "dimm_location").write_text(f"{location} \n")
+        (tmp_path / folder / "dimm_mem_type").write_text("Registered-DDR4\n")
+    assert memory_peak(tmp_path) == 3 * 12.8e9
+    (tmp_path / "mc1/dimm0/dimm_mem_type").write_text("Unknown\n")
+    assert memory_peak(tmp_path) == 2 * 12.8e9 and memory_peak(tmp_path / "mc9") is None

@@ -8,7 +8,7 @@ from typing import Any
 from program_runner import PYTHONPATH, Environment
 
 from ddl_validate.suite.checks.imports import compare
-from ddl_validate.suite.model import Finding, Kind
+from ddl_validate.suite.model import Finding, Kind, Severity
 from ddl_validate.suite.probe.lines import heard, lines
 
 _CODE = """
@@ -41,12 +41,13 @@ def test_hosts_that_are_alike_have_no_finding() -> None:
 def test_the_host_that_differs_from_most_is_named() -> None:
     good = host(torch="2.13.0")
     (other,) = compare({"a": good, "b": host(torch="2.12.1"), "c": good})
-    assert told([other]) == [("host b", ("b",))]
+    assert told([other]) == [("host b", ())] and other.severity is Severity.WARN
     assert other.text == "torch on b is 2.12.1, on the others 2.13.0"
     (absent,) = compare({"a": good, "b": good, "c": host()})
     assert told([absent]) == [("host c", ("c",))] and "torch on c is missing" in absent.text
+    assert absent.severity is Severity.DRAIN
     (more,) = compare({"a": host(), "b": good, "c": host()})
-    assert told([more]) == [("host b", ("b",))]
+    assert told([more]) == [("host b", ())] and more.severity is Severity.WARN
 
 
 def test_of_two_hosts_that_differ_nobody_knows_which_is_right() -> None:

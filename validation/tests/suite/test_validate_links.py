@@ -13,9 +13,19 @@ from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.checks import links as check_links
 from ddl_validate.suite.errors import ValidateError
 from ddl_validate.suite.levels import level_of
-from ddl_validate.suite.model import CheckResult, Finding, Kind, Status
+from ddl_validate.suite.model import EFFECT, CheckResult, Finding, Kind, Severity, Status
 
 NAMES = ["a", "b", "c", "d"]
+
+
+FAST = {"name": "mlx5_0 port 1", "kind": "InfiniBand", "state": "ACTIVE", "rate": 1.1e9}
+SLOW = {"name": "eth0", "kind": "interface", "state": "UP", "rate": 125e6}
+
+
+def traffic(used: dict[str, Any], *others: dict[str, Any], moved: float = 1e9) -> dict[str, Any]:
+    """What a host tells of its ports, of which the first has carried all."""
+    ports = [{**used, "bytes": 1.05e9}, *({**port, "bytes": 2e6} for port in others)]
+    return {"moved": moved, "ports": ports}
 
 
 def told(count: int = 4, **more: Any) -> dict[str, Any]:
@@ -34,6 +44,7 @@ def told(count: int = 4, **more: Any) -> dict[str, Any]:
         "verdicts": [],
         "machines": list(range(count)),
         "unfinished": False,
+        "traffic": {str(host): traffic(FAST) for host in range(count)},
         **more,
     }
 
@@ -90,9 +101,10 @@ def test_healthy_links(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result = checked(monkeypatch, tmp_path, told())
     assert result.status is Status.PASSED and result.findings == []
     assert {(one.name, one.where) for one in result.figures} == {
-        (name, f"host {host}") for name in ("link.bandwidth", "link.latency") for host in NAMES
+        (name, f"host {host}") for name in ("link.bandwidth", "link.latency", "link.share") for host in NAMES
     }
     assert not any(one.low for one in result.figures)
+    assert result.facts["carriers"]["a"] == "RDMA by mlx5_0 port 1 (InfiniBand, 8.8 Gbit/s)"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +136,7 @@ def test_each_fault_is_a_finding(
 
 def test_the_figure_of_a_slow_host_is_low(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     result = checked(monkeypatch, tmp_path, told(verdicts=[verdict("host", [2], True)]))
-    assert [one.where for one in result.figures if one.low] == ["host c"]
+    assert {one.where for one in result.figures if one.low} == {"host c"}
 
 
 def test_a_link_of_a_host_that_is_slow_itself_is_an_effect(
@@ -135,7 +147,7 @@ def test_a_link_of_a_host_that_is_slow_itself_is_an_effect(
     verdicts = [verdict("host", [2]), verdict("path", [0, 3]), verdict("path", [1, 2])]
     result = checked(monkeypatch, tmp_path, told(verdicts=verdicts), before=[slow])
     assert named(result) == {(Kind.SLOW_LINK, "hosts a and d", ())}
-    assert len(result.facts["effects"]) == 2
+    assert set(result.not_judged.values()) == {EFFECT} and len(result.not_judged) == 2
 
 
 def test_a_latency_that_is_several_times_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -197,3 +209,96 @@ def test_a_probe_that_could_not_end_in_order_has_told_enough(
         checked(monkeypatch, tmp_path, "it broke\n", broken=True)
     with pytest.raises(ValidateError, match="printed no result"):
         checked(monkeypatch, tmp_path, "{broken\n")
+
+
+def slow_everywhere(count: int, rate: float, ports: dict[str, Any]) -> dict[str, Any]:
+    """All hosts alike, so that a comparison with each other shows nothing."""
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
+    return told(
+        count,
+        link=rate if count > 2 else None,
+        best={str(host): rate for host in range(count)},
+        rates=[[*pair, rate, rate] for pair in pairs],
+        traffic={str(host): ports for host in range(count)},
+    )
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_all_hosts_use_the_management_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, count: int
+) -> None:
+    hdr = {**FAST, "rate": 25e9}
+    result = checked(monkeypatch, tmp_path, slow_everywhere(count, 117e6, traffic(SLOW, hdr)))
+    (finding,) = result.findings
+    assert (finding.kind, finding.hosts, finding.severity) == (Kind.SLOW_LINK, (), Severity.FAIL)
+    assert finding.where == ("hosts a and b" if count == 2 else "cluster")
+    for words in (
+        "messages go by TCP/IP by eth0 (1 Gbit/s) at 117 MB/s, 94% of its rate",
+        "mlx5_0 port 1 (InfiniBand, 200 Gbit/s) is up, too, and that is 0.5% of its rate",
+    ):
+        assert words in finding.text, finding.text
+    assert "-interface" in finding.remedy and result.status is Status.FAILED
+    shares = [figure for figure in result.figures if figure.name == "link.share"]
+    assert len(shares) == (1 if count == 2 else 4) and not any(figure.low for figure in shares)
+
+
+def test_all_links_fall_short_of_their_ports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """TCP on a fast port is a warning: one connection hardly fills it."""
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 0.4e9, traffic(FAST, SLOW)))
+    (finding,) = result.findings
+    assert finding.severity is Severity.FAIL and finding.figure == "link.share"
+    assert "host a, host b, host c, host d: messages go by RDMA by mlx5_0 port 1" in finding.text
+    assert "at 400 MB/s, 36% of its rate" in finding.text
+    ethernet = {**SLOW, "rate": 12.5e9}
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 3e9, traffic(ethernet, SLOW)))
+    (finding,) = result.findings
+    assert finding.severity is Severity.WARN and result.status is Status.PASSED
+    assert "TCP/IP by eth0 (100 Gbit/s) at 3 GB/s, 24% of its rate" in finding.text
+    down = {**FAST, "rate": 25e9, "state": "DOWN"}
+    assert checked(monkeypatch, tmp_path, slow_everywhere(4, 117e6, traffic(SLOW, down))).findings == []
+
+
+def test_tcp_where_there_is_rdma(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also by IP over InfiniBand, where the port counts as much as the interface, which tells no rate."""
+    hdr, ipoib = {**FAST, "rate": 25e9}, {**SLOW, "name": "ib0", "rate": None}
+    both = {"moved": 1e9, "ports": [{**hdr, "bytes": 1.06e9}, {**ipoib, "bytes": 1.01e9}]}
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 3e9, both))
+    (finding,) = result.findings
+    assert finding.severity is Severity.FAIL and finding.figure == "link.port"
+    assert "TCP/IP by ib0 (200 Gbit/s) at 3 GB/s, 12% of its rate; mlx5_0 port 1" in finding.text
+    roce = {**FAST, "rate": 3.125e9}
+    good = traffic({**SLOW, "rate": 3.125e9}, roce)
+    assert checked(monkeypatch, tmp_path, slow_everywhere(4, 2.9e9, good)).findings == []
+
+
+def test_messages_over_several_rails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    rails = [{**FAST, "name": f"mlx5_{number} port 1", "bytes": 0.26e9} for number in range(4)]
+    result = checked(monkeypatch, tmp_path, slow_everywhere(4, 4e9, {"moved": 1e9, "ports": rails}))
+    assert result.findings == [] and "link.share" not in result.not_judged
+
+
+def test_one_host_uses_another_port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The comparison with the others names it."""
+    ports = {str(host): traffic(FAST, SLOW) for host in range(3)} | {"3": traffic(SLOW, FAST)}
+    survey = told(
+        best={"0": 1e9, "1": 1e9, "2": 1e9, "3": 0.1e9}, traffic=ports, verdicts=[verdict("host", [3])]
+    )
+    result = checked(monkeypatch, tmp_path, survey)
+    assert named(result) == {(Kind.SLOW_LINK, "host d", ("d",))}
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"machines": [0, 0, 1, 1]}, "hosts share a machine"),
+        ({"traffic": {}}, "no port of hardware whose rate is known counted the messages of a, b, c, d"),
+        ({"traffic": {"0": traffic(FAST, moved=9e9)}}, "counted the messages of a, b, c, d"),
+        ({"traffic": {"0": traffic({**FAST, "rate": None})}}, "counted the messages of a, b, c, d"),
+    ],
+)
+def test_ports_that_tell_nothing_are_not_judged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: dict[str, Any], why: str
+) -> None:
+    result = checked(monkeypatch, tmp_path, told(**more))
+    assert result.findings == [] and why in result.not_judged["link.share"]
+    assert not any(figure.name == "link.share" for figure in result.figures)

@@ -8,15 +8,15 @@ import signal
 import statistics
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..attribution import different
 from ..errors import ValidateError
 from ..kinds import FEWEST, by_kind, kinds_of
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, status_of
 
 TITLE = "hosts, software and settings, the same everywhere"
 _LIMIT = 180.0
@@ -40,6 +40,8 @@ _SAME_OF_KIND = {
     "fabrics": "network fabrics",
     "quota": "limit of processor time",
 }
+# What differs so stops no training: a newer patch of the system is one.
+_WARNINGS = ("python", "glibc")
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def check(hosts: Sequence[Checked], command: str, occupied: bool = False) -> Che
     return CheckResult(
         "environment",
         TITLE,
-        Status.FAILED if findings else Status.PASSED,
+        status_of(findings),
         time.monotonic() - start,
         findings=findings,
         facts={"hosts": {host.name: dict(host.facts) for host in usable}, "kinds": kinds},
@@ -134,10 +136,10 @@ def differences(hosts: Sequence[Checked], occupied: bool = False) -> list[Findin
     named = {host.name: host for host in hosts}
     kinds = kinds_of({name: host.facts for name, host in named.items()})
     groups = [[named[name] for name in group] for group in by_kind(named, kinds)]
-    findings = [finding for key, noun in _SAME.items() for finding in _different(hosts, key, noun)]
+    findings = [finding for key, noun in _SAME.items() for finding in _compared(hosts, key, noun)]
     for group in groups:
         findings += [
-            finding for key, noun in _SAME_OF_KIND.items() for finding in _different(group, key, noun)
+            finding for key, noun in _SAME_OF_KIND.items() for finding in _compared(group, key, noun)
         ]
         findings += _less_memory(group)
     for host in hosts:
@@ -150,6 +152,7 @@ def differences(hosts: Sequence[Checked], occupied: bool = False) -> list[Findin
                     f"{host.name} has {free / 1e9:.1f} GB of its {total / 1e9:.1f} GB of memory free",
                     "look for processes that an earlier job has left",
                     (host.name,),
+                    "memory_free_bytes",
                 )
             )
         skew = host.facts.get("clock_s")
@@ -161,39 +164,15 @@ def differences(hosts: Sequence[Checked], occupied: bool = False) -> list[Findin
                     f"the clock of {host.name} is {abs(skew):.0f} s {'ahead' if skew > 0 else 'behind'}",
                     "look at its time service (chrony, ntpd)",
                     (host.name,),
+                    "clock_s",
                 )
             )
     return findings
 
 
-def _different(hosts: Sequence[Checked], key: str, noun: str) -> list[Finding]:
-    """Hosts of which a fact is another one than that of most."""
+def _compared(hosts: Sequence[Checked], key: str, noun: str) -> list[Finding]:
     values = {host.name: _text(host.facts.get(key)) for host in hosts}
-    counts = Counter(values.values())
-    if len(counts) < 2:
-        return []
-    usual, number = counts.most_common(1)[0]
-    if number * 2 <= len(hosts):
-        listed = "; ".join(f"{name}: {value}" for name, value in values.items())
-        return [
-            Finding(
-                Kind.ENVIRONMENT,
-                "cluster",
-                f"the hosts do not have the same {noun}, and no value is that of most: {listed}",
-                "give the job hosts of one kind",
-            )
-        ]
-    return [
-        Finding(
-            Kind.ENVIRONMENT,
-            f"host {name}",
-            f"{name} has another {noun} than the others: {value}, not {usual}",
-            "install or configure it as the others",
-            (name,) if len(hosts) >= FEWEST else (),
-        )
-        for name, value in values.items()
-        if value != usual
-    ]
+    return different(values, key, noun, warns=key in _WARNINGS)
 
 
 def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:
@@ -207,6 +186,7 @@ def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:
             f"{name} has {size / 1e9:.1f} GB of memory; others have {usual / 1e9:.1f}",
             "look for a memory module that is missing or disabled",
             (name,) if len(hosts) >= FEWEST else (),
+            "memory_bytes",
         )
         for name, size in sizes.items()
         if size < _LEAST_MEMORY * usual

@@ -10,12 +10,12 @@ from typing import Any
 from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
-from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .asking import ask, program
 
 TITLE = "network ports and PCIe links: state, rate, errors"
 
-_UP = ("ACTIVE", "UP")
+UP = ("ACTIVE", "UP")
 # It works, and nobody has made it active: without a subnet manager no message gets through.
 _WAITING = ("INIT", "ARMED")
 
@@ -57,9 +57,9 @@ _ALLOWED = {
 }
 
 _REMEDIES = {
-    "errors": "clean or change the cable or the transceiver, and look at the switch's port",
-    "ports": "look at the cable, the transceiver and the switch's port; ibstat and ethtool say more",
-    "links": "reseat the card, and look at the slot's settings in the firmware",
+    "fabric.errors": "clean or change the cable or the transceiver, and look at the switch's port",
+    "fabric.ports": "look at the cable, the transceiver and the switch's port; ibstat and ethtool say more",
+    "fabric.pcie": "reseat the card, and look at the slot's settings in the firmware",
 }
 
 
@@ -86,32 +86,24 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
             Status.SKIPPED,
             "sysfs shows no network port of hardware on these hosts",
         )
-    elif result.findings:
-        result.status = Status.FAILED
+    else:
+        result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
 
 def findings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Finding]:
-    """By host, at most one for its ports and network cards and one for its GPUs' links; first and second:
-    what probe/fabric.py told.
-    """
-    texts: dict[tuple[str, Kind], list[tuple[str, str]]] = defaultdict(list)
+    """By host and kind of fault, at most one; first and second: what probe/fabric.py told."""
+    texts: dict[tuple[str, Kind, str], list[str]] = defaultdict(list)
     for host, text in _ports(second):
-        texts[host, Kind.SLOW_LINK].append((text, "ports"))
+        texts[host, Kind.SLOW_LINK, "fabric.ports"].append(text)
     for host, text in _errors(first, second):
-        texts[host, Kind.SLOW_LINK].append((text, "errors"))
+        texts[host, Kind.SLOW_LINK, "fabric.errors"].append(text)
     for host, kind, text in _narrow(second):
-        texts[host, kind].append((text, "links"))
+        texts[host, kind, "fabric.pcie"].append(text)
     return [
-        Finding(
-            kind,
-            f"host {host}",
-            f"{host}: {'; '.join(text for text, _ in faults)}",
-            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, remedy in faults)),
-            (host,),
-        )
-        for (host, kind), faults in texts.items()
+        Finding(kind, f"host {host}", f"{host}: {'; '.join(faults)}", _REMEDIES[name], (host,), name)
+        for (host, kind, name), faults in texts.items()
     ]
 
 
@@ -131,7 +123,7 @@ def figures(states: Mapping[str, Any], command: str) -> list[Figure]:
         )
         for host, facts in states.items()
         for port in facts["ports"]
-        if port["rate"] and port["state"] in _UP
+        if port["rate"] and port["state"] in UP
     ]
 
 
@@ -143,7 +135,7 @@ def _usual(states: Mapping[str, Any]) -> dict[str, tuple[bool, float | None]]:
     rates: dict[str, Counter[float]] = defaultdict(Counter)
     for facts in states.values():
         for port in facts["ports"]:
-            if port["state"] in _UP:
+            if port["state"] in UP:
                 ups[port["name"]] += 1
                 if port["rate"]:
                     rates[port["name"]][port["rate"]] += 1
@@ -169,7 +161,7 @@ def _ports(states: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
                     yield host, f"has no {name}, which the other hosts have"
             elif port["state"] in _WAITING:
                 yield host, f"{name} is connected, and no subnet manager has made it active ({port['state']})"
-            elif port["state"] not in _UP:
+            elif port["state"] not in UP:
                 if up and len(states) > 1:
                     yield host, f"{name} is {port['state'] or 'in no known state'}, and up on the other hosts"
             elif rate and port["rate"] and port["rate"] < 0.99 * rate:

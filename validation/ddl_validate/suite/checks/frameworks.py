@@ -17,7 +17,7 @@ from ...common.running import RunFailed
 from ..bench import Bench
 from ..errors import ValidateError
 from ..levels import LEVELS
-from ..model import CheckResult, Figure, Finding, Kind, Status
+from ..model import CheckResult, Figure, Finding, Kind, Status, status_of
 from .asking import last_json, program
 
 TITLE = "trainings in PyTorch, Keras and the translator"
@@ -84,19 +84,17 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     start = time.monotonic()
     result = CheckResult("frameworks", TITLE, Status.SKIPPED)
     installed = versions(bench.prefix)
-    left_out = []
     for training in TRAININGS:
         absent = [name for name in training.packages if name not in installed]
         if absent:
-            left_out.append(f"{training.title}: the environment has no {', '.join(absent)}")
+            result.not_judged[training.title] = f"the environment has no {', '.join(absent)}"
             continue
         if bench.level is LEVELS["smoke"] and training.name in _LONG:
-            left_out.append(f"{training.title}: from --level daily on")
+            result.not_judged[training.title] = "from --level daily on"
             continue
         _train(bench, training, result)
-    result.facts["left out"] = left_out
     if result.status is Status.SKIPPED:
-        result.reason = "; ".join(left_out)
+        result.reason = "; ".join(f"{title}: {why}" for title, why in result.not_judged.items())
     result.seconds = time.monotonic() - start
     return result
 
@@ -120,7 +118,7 @@ def _train(bench: Bench, training: Training, result: CheckResult) -> None:
     faults = findings(training.title, report, ranks, rank_hosts)
     result.findings += faults
     if result.status is not Status.BROKEN:
-        result.status = Status.FAILED if result.findings else Status.PASSED
+        result.status = status_of(result.findings)
     scale = {"hosts": hosts, "ranks": ranks}
     command = result.commands[-1]
     speed, unit = (

@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...common.running import RunFailed
+from ..attribution import different, listed
 from ..bench import Bench
 from ..errors import ValidateError
-from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..kinds import by_kind, kinds_of
+from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .asking import ask
 
 TITLE = "GPUs: errors, links, clocks, bandwidth"
@@ -30,23 +32,58 @@ _THROTTLED = {
     0x40: "heat (by hardware)",
     0x80: "power brake of the host",
 }
-# Errors of the driver that mean hardware, not a program: NVIDIA's list of Xid errors.
+# Xids that NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors, for A100 and newer) answers by a reset of
+# the GPU, a restart of the host or work on NVLink: the GPU is not to be used before.
 _XIDS = {
+    46: "the GPU stopped processing",
     48: "double-bit error of memory",
-    63: "a page or row of memory was taken out of use",
+    62: "its controller halted",
     64: "a page or row of memory could not be taken out of use",
     74: "error of NVLink",
     79: "the GPU has fallen off the bus",
-    92: "many single-bit errors of memory",
-    94: "contained error of memory",
     95: "uncontained error of memory",
+    109: "a context could not be switched in time",
     110: "security fault",
     119: "the GPU's own processor does not answer",
     120: "error of the GPU's own processor",
+    136: "a link could not be trained",
+    140: "unrecovered error of memory",
+    143: "the GPU could not be initialised",
+    154: "the driver asks for another recovery",
+    155: "error of NVLink's software",
+    158: "fatal timeout",
 }
+_XIDS |= dict.fromkeys(range(144, 151), "error of NVLink")
+# Those that it answers by a restart of the program, or not at all.
+_XIDS_WARN = {
+    63: "a page or row of memory was taken out of use",
+    68: "exception of a video decoder",
+    69: "error of a graphics class",
+    92: "many single-bit errors of memory",
+    94: "contained error of memory: the program has ended",
+    121: "corrected error of the link to the processor (C2C)",
+    122: "its firmware's memory could not be read",
+    123: "its firmware's memory could not be written",
+    124: "its firmware's memory could not be erased",
+    125: "error of its firmware's file system",
+}
+_RECOVERY = 154
+_SETTINGS = {
+    "driver-version": "GPU driver",
+    "cuda-version": "version of CUDA by the driver",
+    "vbios": "firmware of GPUs",
+    "ecc": "setting of ECC",
+    "mig": "setting of MIG",
+    "persistence": "setting of persistence",
+    "power-limit": "power limit of GPUs",
+    "application-clock": "application clock of GPUs",
+}
+_SERIOUS = ("ecc", "mig")  # without ECC results are at risk, and with MIG there are other GPUs
 _PCIE_REPLAYS = 10  # in a check: a good link has some now and then
 
 _REMEDIES = {
+    "processes": "end what an earlier job has left, and look at the scheduler's epilog",
+    "xid": "look for the number in NVIDIA's Xid catalogue, and at dmesg and nvidia-smi on the host",
     "memory": "reset the GPU (nvidia-smi -r) or restart the host; if it comes again, replace it",
     "links": "reseat the GPU or its bridge; look at nvidia-smi nvlink -s and nvidia-smi topo -m",
     "clocks": "look at fans, inlet temperature and power supplies; nvidia-smi -q -d PERFORMANCE,TEMPERATURE",
@@ -64,7 +101,8 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         without = [host.name for host in bench.hosts if not host.facts.get("gpus")]
         result.reason = f"no GPU on {', '.join(without[:4])}{' …' if len(without) > 4 else ''}"
         return result
-    first = ask(bench, result, "gpu_state", (), "gpu-before")
+    hours = ("--hours", f"{bench.log_hours:g}")
+    first = ask(bench, result, "gpu_state", hours, "gpu-before")
     watch = _WATCH_SECONDS.get(bench.level.name, min(_WATCH_SECONDS.values()))
     limit = max(30.0, bench.level.limit - 20)
     level = _DCGM_LEVELS.get(bench.level.name, min(_DCGM_LEVELS.values()))
@@ -79,37 +117,47 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         watched = seen.result()
     result.commands += aside.commands
     result.logs += aside.logs
-    second = ask(bench, result, "gpu_state", (), "gpu-after")
+    second = ask(bench, result, "gpu_state", hours, "gpu-after")
     result.figures = figures(loads, bench.tolerance)
-    texts = [*state_texts(first, second), *watch_texts(watched, busy=_busy(loads))]
-    texts += [*load_texts(loads), *_slow(result.figures)]
-    result.findings = findings(texts)
+    texts = [*left_over(first), *state_texts(first, second), *watch_texts(watched, busy=_busy(loads))]
+    texts += load_texts(loads)
+    kinds = kinds_of({host.name: host.facts for host in bench.hosts})
+    result.findings = [*findings(texts), *_slow(result.figures), *settings(second, kinds)]
+    result.not_judged = not_judged(second)
     result.facts["hosts"] = {
         host: {**state, "load": watched.get(host, {}).get("load", []), **loads.get(host, {})}
         for host, state in second.items()
     }
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
 
-Text = tuple[str, str, str]  # host, what is wrong, key of _REMEDIES
+class Text(NamedTuple):
+    """What is wrong with a host's GPUs. remedy: key of _REMEDIES."""
+
+    host: str
+    text: str
+    remedy: str
+    warns: bool = False
 
 
 def findings(texts: Iterable[Text]) -> list[Finding]:
-    """One for each host."""
-    by_fault: dict[str, list[Text]] = defaultdict(list)
+    """One for each host, remedy and severity."""
+    by_fault: dict[tuple[str, str, bool], list[str]] = defaultdict(list)
     for text in texts:
-        by_fault[text[0]].append(text)
+        by_fault[text.host, text.remedy, text.warns].append(text.text)
     return [
         Finding(
             Kind.GPU,
             f"host {host}",
-            f"{host}: {'; '.join(text for _, text, _ in faults)}",
-            "; ".join(dict.fromkeys(_REMEDIES[remedy] for _, _, remedy in faults)),
-            (host,),
+            f"{host}: {'; '.join(faults)}",
+            _REMEDIES[remedy],
+            () if warns else (host,),
+            f"gpu.{remedy}",
+            warns,
         )
-        for host, faults in by_fault.items()
+        for (host, remedy, warns), faults in by_fault.items()
     ]
 
 
@@ -119,21 +167,76 @@ def state_texts(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
     usual = max(numbers, default=0)
     for host, state in second.items():
         if state["problem"]:
-            yield host, f"the GPUs cannot be queried: {state['problem']}", "driver"
+            yield Text(host, f"the GPUs cannot be queried: {state['problem']}", "driver")
             continue
         if len(state["gpus"]) < usual:
-            yield host, f"has {len(state['gpus'])} GPUs, and other hosts have {usual}", "driver"
+            yield Text(host, f"has {len(state['gpus'])} GPUs, and other hosts have {usual}", "driver")
         earlier = {gpu["bus"]: gpu for gpu in first.get(host, {}).get("gpus", ())}
         for number, gpu in enumerate(state["gpus"]):
             name = f"GPU {number} ({gpu['bus'] or gpu['name']})"
-            yield from ((host, f"{name} {text}", remedy) for text, remedy in _memory(gpu))
-            yield from ((host, f"{name} {text}", remedy) for text, remedy in _links(gpu))
+            yield from (Text(host, f"{name} {text}", remedy) for text, remedy in _memory(gpu))
+            yield from (Text(host, f"{name} {text}", remedy) for text, remedy in _links(gpu))
             if gpu["bus"] in earlier:
                 grown = _grown(earlier[gpu["bus"]], gpu)
-                yield from ((host, f"{name} {text}", remedy) for text, remedy in grown)
-        for event in state["xids"] or ():
-            if event["xid"] in _XIDS:
-                yield host, f"Xid {event['xid']} of GPU {event['bus']}: {_XIDS[event['xid']]}", "driver"
+                yield from (Text(host, f"{name} {text}", remedy) for text, remedy in grown)
+        yield from (text for event in state["events"] or () for text in _event(host, event))
+
+
+def _event(host: str, event: Mapping[str, Any]) -> Iterator[Text]:
+    number, detail = event["number"], event["text"]
+    harmless = "non-fatal" in detail.lower() or "nonfatal" in detail.lower()
+    if event["kind"] == "SXid":
+        yield Text(host, f"SXid {number} of NVSwitch {event['bus']}: {detail}", "xid", harmless)
+    elif number == _RECOVERY and detail.rstrip(".)").endswith("None"):
+        return
+    elif number in _XIDS:
+        more = f" ({detail})" if number == _RECOVERY else ""
+        yield Text(host, f"Xid {number} of GPU {event['bus']}: {_XIDS[number]}{more}", "xid", harmless)
+    elif number in _XIDS_WARN:
+        yield Text(host, f"Xid {number} of GPU {event['bus']}: {_XIDS_WARN[number]}", "xid", True)
+
+
+def settings(states: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Finding]:
+    """Versions and settings that differ between hosts of a kind; of a host whose GPUs differ, all of them."""
+    for group in by_kind(states, kinds):
+        for name in _SETTINGS:
+            values = {host: _setting(states[host], name) for host in group}
+            present = {host: value for host, value in values.items() if value}
+            yield from different(present, f"gpu.{name}", _SETTINGS[name], warns=name not in _SERIOUS)
+
+
+def _setting(state: Mapping[str, Any], name: str) -> str:
+    if name in ("driver-version", "cuda-version"):
+        return str(state[name.removesuffix("-version")] or "")
+    values = [gpu["settings"][name] for gpu in state["gpus"]]
+    if len(set(values)) == 1:
+        return str(values[0] or "")
+    return ", ".join(f"GPU {number}: {value or 'unknown'}" for number, value in enumerate(values))
+
+
+def not_judged(states: Mapping[str, Any]) -> dict[str, str]:
+    """What no GPU of some hosts tells."""
+    reasons = {}
+    for name in _SETTINGS:
+        silent = [host for host, state in states.items() if not _setting(state, name)]
+        if silent:
+            reasons[f"gpu.{name}"] = f"the GPUs of {listed(silent)} do not tell it"
+    if silent := [host for host, state in states.items() if state["events"] is None]:
+        reasons["gpu.xid"] = f"ordinary users of {listed(silent)} cannot read the kernel's log"
+    if silent := [
+        host for host, state in states.items() if None in [gpu["processes"] for gpu in state["gpus"]]
+    ]:
+        reasons["gpu.processes"] = f"the driver of {listed(silent)} does not tell them"
+    return reasons
+
+
+def left_over(states: Mapping[str, Any]) -> Iterator[Text]:
+    """Programs on GPUs before anything was started on them."""
+    for host, state in states.items():
+        for number, gpu in enumerate(state["gpus"]):
+            for process in gpu["processes"] or ():
+                text = f"process {process['pid']} ({process['command']}) of {process['user']} computes on"
+                yield Text(host, f"{text} GPU {number} ({gpu['bus'] or gpu['name']})", "processes")
 
 
 def _memory(gpu: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -177,10 +280,10 @@ def watch_texts(loads: Mapping[str, Any], busy: Mapping[str, bool]) -> Iterator[
             reasons = [text for bit, text in _THROTTLED.items() if (load["throttled"] or 0) & bit]
             if reasons:
                 at = f", at {load['temperature']} °C" if load["temperature"] is not None else ""
-                yield host, f"{name} lowered its clock for {', '.join(reasons)}{at}", "clocks"
+                yield Text(host, f"{name} lowered its clock for {', '.join(reasons)}{at}", "clocks")
             highest = gpu["pcie"]["highest_generation"]
             if busy.get(host) and load["generation"] and highest and load["generation"] < highest:
-                yield host, f"{name} has PCIe {load['generation']} under load, not {highest}", "links"
+                yield Text(host, f"{name} has PCIe {load['generation']} under load, not {highest}", "links")
 
 
 def load_texts(loads: Mapping[str, Any]) -> Iterator[Text]:
@@ -188,12 +291,12 @@ def load_texts(loads: Mapping[str, Any]) -> Iterator[Text]:
     for host, facts in loads.items():
         document = facts["check"]
         if "error" in document:
-            yield host, f"ddl-gpu-check: {document['error']}", "speed"
+            yield Text(host, f"ddl-gpu-check: {document['error']}", "speed")
         for check in document.get("checks", ()):
             if check["verdict"] == "failed":
-                yield host, f"ddl-gpu-check, {check['title']}: {check['reason']}", "speed"
+                yield Text(host, f"ddl-gpu-check, {check['title']}: {check['reason']}", "speed")
         for text in dcgm_texts(facts["dcgm"]):
-            yield host, f"DCGM: {text}", "diagnosis"
+            yield Text(host, f"DCGM: {text}", "diagnosis")
 
 
 def dcgm_texts(report: Mapping[str, Any] | None) -> Iterator[str]:
@@ -236,7 +339,7 @@ def _busy(loads: Mapping[str, Any]) -> dict[str, bool]:
 
 def figures(loads: Mapping[str, Any], tolerance: float) -> list[Figure]:
     """What copies and NCCL reach on each host, against the median of the others."""
-    values: dict[str, dict[str, float]] = defaultdict(dict)
+    values: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
     for host, facts in loads.items():
         for check in facts["check"].get("checks", ()):
             if check["verdict"] != "passed":
@@ -244,21 +347,30 @@ def figures(loads: Mapping[str, Any], tolerance: float) -> list[Figure]:
             measured = check["figures"]
             if check["name"] == "copies":
                 for way, rate in measured["bytes_per_second"].items():
-                    values[f"gpu.copy.{way}"][host] = float(rate)
+                    values[f"gpu.copy.{way}", measured["block"]][host] = float(rate)
             elif check["name"] == "ipc-copies":
-                values["gpu.copy.processes"][host] = float(measured["bytes_per_second"])
+                rate = float(measured["bytes_per_second"])
+                values["gpu.copy.processes", measured["block"]][host] = rate
             elif check["name"] == "nccl":
                 for cell in _largest(measured["cells"]):
-                    values[f"gpu.busbw.{cell['peer']}"][host] = float(cell["busbw"])
+                    values[f"gpu.busbw.{cell['peer']}", cell["bytes"]][host] = float(cell["busbw"])
     figures_of_hosts = []
-    for name, rates in values.items():
+    for (name, size), rates in values.items():
         for host, value in rates.items():
             others = [rate for other, rate in rates.items() if other != host]
             # of two hosts nobody knows which one is right, but no fault makes a GPU faster
             usual = statistics.median(others) if others else None
             expected = Expectation(usual, "peers", tolerance) if usual else None
             figures_of_hosts.append(
-                Figure(name, f"host {host}", value, "B/s", expected=expected, command="ddl-gpu-check --quick")
+                Figure(
+                    name,
+                    f"host {host}",
+                    value,
+                    "B/s",
+                    expected=expected,
+                    command="ddl-gpu-check",
+                    scale={"bytes": size},
+                )
             )
     return figures_of_hosts
 
@@ -268,8 +380,10 @@ def _largest(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [cell for cell in cells if cell["bytes"] == most and cell["busbw"]]
 
 
-def _slow(figures: Iterable[Figure]) -> Iterator[Text]:
+def _slow(figures: Iterable[Figure]) -> Iterator[Finding]:
     for figure in figures:
         if figure.low and figure.expected is not None:
             rates = f"{figure.value / 1e9:.3g} GB/s, of other hosts {figure.expected.value / 1e9:.3g}"
-            yield figure.where.removeprefix("host "), f"{figure.name} is {rates}", "speed"
+            host = figure.where.removeprefix("host ")
+            text = f"{host}: {figure.name} is {rates}"
+            yield Finding(Kind.GPU, figure.where, text, _REMEDIES["speed"], (host,), figure.name)

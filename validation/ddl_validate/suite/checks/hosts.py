@@ -7,15 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...allreduce.sizes import show_rate
-from ..attribution import Shortfall, expected_of_peers, shortfalls
+from ..attribution import Shortfall, below_hardware, expected_of_peers, listed, shortfalls
 from ..bench import Bench
 from ..kinds import kinds_of
-from ..model import LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import EFFECT, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from .probing import probe
 
 TITLE = "cores and memory of each host"
 _LOW_CLOCK = 0.7  # of the highest one that the processor has
 _STOLEN = 0.05
+_FLOOR = 0.25  # of what the hardware can do: half is usual, and turbo clocks, vectors and channels differ
+_UNKNOWN = {
+    "host.compute.share": "the kernel tells no clock of the cores of",
+    "host.memory.share": "no driver (EDAC) tells ordinary users the memory channels of",
+}
 _ODD = 0.8  # a core is named where it falls short by more than its host
 
 
@@ -42,20 +47,73 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
             for name, report in by_host.items()
         ),
     ]
+    shares = _shares(by_host, dict(zip(names, memory["peaks"], strict=True)), copies, ranks, commands)
+    result.figures += shares
     slow = _slow_hosts(compute, slowest, by_host, bench.tolerance, ranks, kinds)
     named = {finding.where for finding in slow}
     memory_findings = [_slow_memory(shortfall) for shortfall in shortfalls(copies, bench.tolerance, kinds)]
-    effects = [finding.text for finding in memory_findings if finding.where in named]
+    result.not_judged = {finding.text: EFFECT for finding in memory_findings if finding.where in named}
     result.findings = slow + [finding for finding in memory_findings if finding.where not in named]
+    result.findings += _below_hardware(shares, {finding.where for finding in result.findings})
+    for name, why in _UNKNOWN.items():
+        judged = {figure.where for figure in shares if figure.name == name}
+        unknown = [host for host in names if f"host {host}" not in judged]
+        if unknown:
+            result.not_judged[name] = f"{why} {listed(unknown)}"
     result.facts = {
         "cores": ranks,
         "hosts": {name: {**report, "memory": copies[name]} for name, report in by_host.items()},
         "block": memory["block"],
-        **({"effects": effects} if effects else {}),
     }
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
+
+
+def _shares(
+    reports: Mapping[str, Mapping[str, Any]],
+    peaks: Mapping[str, float | None],
+    copies: Mapping[str, float],
+    ranks: int,
+    commands: Sequence[str],
+) -> list[Figure]:
+    """What cores and memory do of what they can: what other programs take of the cores is judged elsewhere. A
+    copy reads and writes.
+    """
+    expected = Expectation(1.0, "hardware", 1 - _FLOOR)
+    shares = []
+    for name, report in reports.items():
+        if report["peak"]:
+            can = report["peak"] * ranks * max(report["at_work"], 0.01)
+            shares.append(("host.compute.share", name, sum(report["rates"]) / can, commands[0]))
+        if peak := peaks[name]:
+            shares.append(("host.memory.share", name, copies[name] / (peak / 2), commands[1]))
+    return [
+        Figure(figure, f"host {name}", share, "1", expected=expected, command=command)
+        for figure, name, share, command in shares
+    ]
+
+
+def _below_hardware(shares: Sequence[Figure], named: set[str]) -> list[Finding]:
+    compute = [figure for figure in shares if figure.name == "host.compute.share"]
+    memory = [figure for figure in shares if figure.name == "host.memory.share"]
+    return [
+        *below_hardware(
+            compute,
+            Kind.SLOW_HOST,
+            "products of matrices reach",
+            "look at the governor and power limits (cpupower frequency-info), the firmware's power profile, "
+            "and at what numpy computes with (numpy.show_config())",
+            named,
+        ),
+        *below_hardware(
+            memory,
+            Kind.SLOW_MEMORY,
+            "copies in memory reach",
+            "look at the memory's speed and NUMA settings in the firmware (dmidecode -t memory)",
+            named,
+        ),
+    ]
 
 
 def _in_gops(rates: Mapping[str, float]) -> dict[str, float]:
@@ -102,18 +160,25 @@ def _slow_hosts(
             shortfall, subject = core, "its slowest core computes"
         if shortfall is None:
             continue
-        reasons, remedy = _reasons(reports[host])
+        reasons, remedy = reasons_of(reports[host])
         text = (
             f"{host}: {subject} {shortfall.value / 1e9:.3g} Gop/s, the median of the other hosts is "
             f"{shortfall.expected / 1e9:.3g} Gop/s ({shortfall.share:.0%})"
         )
         findings.append(
-            Finding(Kind.SLOW_HOST, f"host {host}", "; ".join([text, *reasons]), remedy, shortfall.hosts)
+            Finding(
+                Kind.SLOW_HOST,
+                f"host {host}",
+                "; ".join([text, *reasons]),
+                remedy,
+                shortfall.hosts,
+                "host.core" if shortfall is core else "host.compute",
+            )
         )
     return findings
 
 
-def _reasons(report: Mapping[str, Any]) -> tuple[Sequence[str], str]:
+def reasons_of(report: Mapping[str, Any]) -> tuple[Sequence[str], str]:
     """What the kernel says about a slow host, and what to do about the first of it."""
     reasons, remedies = [], []
     if report["quota_stops"]:
@@ -148,4 +213,5 @@ def _slow_memory(slow: Shortfall) -> Finding:
         "look for a memory module that is missing, disabled or in the wrong slot (dmidecode -t memory), "
         "and for programs that use its memory",
         slow.hosts,
+        "host.memory",
     )

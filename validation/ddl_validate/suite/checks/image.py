@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..bench import Bench
 from ..errors import ValidateError
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status, status_of
 from . import environment
 from .asking import last_json
 
@@ -70,9 +70,9 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         if host.state != "ok"
     ]
     result.findings += environment.differences([host for host in checked if host.state == "ok"])
-    if not result.findings:
-        result.findings = _sum(within, result)
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    if all(finding.warning for finding in result.findings):
+        result.findings += _sum(within, result)
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 

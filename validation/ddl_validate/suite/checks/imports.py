@@ -11,7 +11,7 @@ from typing import Any
 from ...common.own_package import module_variables
 from ...common.running import RunFailed
 from ..bench import Bench
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status, status_of, warning
 from ..probe.lines import heard
 from .asking import program
 
@@ -34,8 +34,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     reports = {name: answers[rank] for rank, name in enumerate(names) if rank in answers}
     result.findings = [_silent(name) for name in names if name not in reports]
     result.findings += compare({name: report["modules"] for name, report in reports.items()})
-    if result.findings:
-        result.status = Status.FAILED
+    result.status = status_of(result.findings)
     result.facts = {
         "boots": {name: report["boot"] for name, report in reports.items() if report["boot"]},
         "versions": _versions(next(iter(reports.values()), {"modules": {}})["modules"]),
@@ -73,14 +72,10 @@ def compare(hosts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Findin
         elif len(good) > 1 and number * 2 <= sum(good.values()):
             listed = "; ".join(f"{name}: {state}" for name, state in states.items())
             text = f"the hosts do not have the same {module}, and no version is that of most: {listed}"
-            findings.append(Finding(Kind.ENVIRONMENT, "cluster", text, _REMEDY))
+            findings.append(Finding(Kind.ENVIRONMENT, "cluster", text, _REMEDY, figure=module))
         else:
             findings += [
-                _finding(
-                    name,
-                    f"{module} on {name} is {state}, on the others {usual}",
-                    _REMEDY,
-                )
+                _differs(name, module, f"{module} on {name} is {state}, on the others {usual}", state)
                 for name, state in states.items()
                 if state not in ("error", usual)
             ]
@@ -95,6 +90,13 @@ def _state(entry: Mapping[str, Any] | None) -> str:
 
 def _finding(host: str, text: str, remedy: str) -> Finding:
     return Finding(Kind.ENVIRONMENT, f"host {host}", text, remedy, (host,))
+
+
+def _differs(host: str, module: str, text: str, state: str) -> Finding:
+    """A host that lacks what the others have is drained; one that has more, or another version, is not."""
+    if state == "missing" or module in _NEEDED:
+        return Finding(Kind.ENVIRONMENT, f"host {host}", text, _REMEDY, (host,), module)
+    return warning(Kind.ENVIRONMENT, f"host {host}", text, _REMEDY, module)
 
 
 def _silent(host: str) -> Finding:

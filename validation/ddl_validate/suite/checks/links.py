@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +13,15 @@ from ...allreduce.sizes import show_rate
 from ..attribution import hosts_at_fault
 from ..bench import Bench
 from ..kinds import kinds_of
-from ..model import HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import EFFECT, HIGHER, LOWER, CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from ..search import Fault
+from . import carriers
 from .probing import probe
 
 TITLE = "links between hosts"
+_NOT_ALONE = "slow beside others, and there were too many such to measure it alone"
 _LATENCY_TOLERANCE = 0.8  # a message may take five times as long: paths of unlike length are no fault
+_UPLINK = "rack.bandwidth"
 
 
 @dataclass(frozen=True)
@@ -28,9 +32,10 @@ class _Culprit:
     remedy: str
     members: tuple[str, ...]  # hosts that it is about
     drain: tuple[str, ...] = ()
+    figure: str = "link.bandwidth"
 
     def finding(self) -> Finding:
-        return Finding(self.kind, self.where, self.text, self.remedy, self.drain)
+        return Finding(self.kind, self.where, self.text, self.remedy, self.drain, self.figure)
 
 
 def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
@@ -57,14 +62,17 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         culprit for culprit in culprits if already & set(culprit.members) and culprit.kind is Kind.SLOW_LINK
     ]
     result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
+    result.not_judged = {effect.text: EFFECT for effect in effects}
+    result.not_judged |= dict.fromkeys(_unjudged(survey, names), _NOT_ALONE)
     result.facts = {
         "rounds": survey["rounds"],
-        "unjudged": _unjudged(survey, names),
         "contended": [[names[a], names[b]] for a, b in survey["contended"]],
         "rates": [[names[a], names[b], forward, back] for a, b, forward, back in survey["rates"]],
-        **({"effects": [effect.text for effect in effects]} if effects else {}),
     }
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    carriers.judge(result, survey, names, bench.tolerance)
+    for carrier, number in Counter(result.facts.get("carriers", {}).values()).items():
+        bench.say(f"messages of {number} host(s) go by {carrier}")
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
@@ -213,12 +221,12 @@ def _slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) 
             hosts = tuple(name for name, number in zip(names, racks or [], strict=True) if number == rack)
             text = f"the uplink of rack {rack} carries {measured}"
             remedy = "look at the cables and ports between its switch and the others"
-            culprits.append(_Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts))
+            culprits.append(_Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts, (), _UPLINK))
         else:
             a, b = members
             text = f"between racks {a} and {b}: {measured}; both are good with others"
             remedy = "look at the cables and routes between their switches"
-            culprits.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, ()))
+            culprits.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, (), (), _UPLINK))
     return culprits
 
 
@@ -257,6 +265,7 @@ def _late(
                 "moderation: ethtool -c)",
                 (name,),
                 (name,),
+                "link.latency",
             )
         )
     return culprits

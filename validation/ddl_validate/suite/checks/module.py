@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..bench import Bench
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status, status_of
 from .asking import ask
 
 TITLE = "module load in a login shell of each host"
@@ -34,7 +34,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
         result.reason = "no host has a module command in a login shell"
     else:
         result.findings = findings(name, str(prefix), states)
-        result.status = Status.FAILED if result.findings else Status.PASSED
+        result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 

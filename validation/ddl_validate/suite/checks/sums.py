@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..bench import Bench
-from ..model import CheckResult, Finding, Kind, Status
+from ..model import CheckResult, Finding, Kind, Status, status_of
 from .probing import probe
 
 TITLE = "sums, and arithmetic, are right and the same everywhere"
@@ -29,7 +29,7 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     names = [host.name for host in bench.hosts]
     result.findings = findings(report, names, bench.ranks)
     result.facts = dict(report)
-    result.status = Status.FAILED if result.findings else Status.PASSED
+    result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 

@@ -21,7 +21,7 @@ from ...common.running import RunFailed
 from ..bench import Bench, Host
 from ..kinds import by_kind, kinds_of
 from ..levels import scales
-from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status
+from ..model import CheckResult, Expectation, Figure, Finding, Kind, Status, status_of
 from ..predict import description, links_before, planned, share_a_machine
 
 TITLE = "training with tf_cnn_benchmarks, against the prediction"
@@ -116,12 +116,12 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     judge = Judge(bench, before)
     for way in bench.level.ways:
         if way == "horovod" and missing_modules(["horovod"], bench.prefix):
-            result.facts["left_out"] = {way: f"{bench.prefix} has no Horovod"}
+            result.not_judged[f"training.{way}"] = f"{bench.prefix} has no Horovod"
             continue
         _train_all(bench, model, way, judge, result)
     result.findings += _slow_hosts(result, before)
-    if result.findings and result.status is Status.PASSED:
-        result.status = Status.FAILED
+    if result.status is Status.PASSED:
+        result.status = status_of(result.findings)
     result.seconds = time.monotonic() - start
     return result
 
@@ -261,6 +261,7 @@ def _slow_hosts(result: CheckResult, before: Sequence[CheckResult]) -> list[Find
                     f"{figure.expected.value:.1f} ({figure.ratio or 0:.0%})",
                     "look for other programs on it, its clock and temperature, and limits of processor time",
                     (host,),
+                    figure.name,
                 )
             )
     return findings

@@ -8,6 +8,8 @@ come and go, so the best of several rounds is a core's rate.
 from __future__ import annotations
 
 import os
+import platform
+import re
 import statistics
 import sys
 import time
@@ -42,6 +44,27 @@ def _clock(cpu: int) -> float | None:
 def _highest_clock(cpu: int) -> float | None:
     khz = _number(_CPUS / f"cpu{cpu}/cpufreq/cpuinfo_max_freq")
     return khz * 1e3 if khz else None
+
+
+def peak(cpuinfo: str, machine: str, highest_clock: float | None) -> float | None:
+    """Operations a second of float64 that a core can do by its clock and its vectors; None without a clock.
+
+    cpuinfo: the text of /proc/cpuinfo. highest_clock: hertz, where the kernel scales it.
+    """
+
+    def field(pattern: str) -> str:
+        match = re.search(pattern, cpuinfo, re.MULTILINE)
+        return match[1] if match else ""
+
+    nominal, now = field(r"^model name\s*:.*@ ([0-9.]+)GHz"), field(r"^(?:cpu MHz|clock)\s*: ([0-9.]+)")
+    clock = highest_clock or (float(nominal) * 1e9 if nominal else float(now or 0) * 1e6)
+    flags = set(field(r"^flags\s*: (.*)$").split())
+    a_cycle = 8  # two units of 128 bits that multiply and add: AVX, POWER9, Neoverse N1
+    if {"avx2", "fma"} <= flags:
+        a_cycle = 16
+    elif machine == "x86_64" and "avx" not in flags:
+        a_cycle = 4
+    return clock * a_cycle or None
 
 
 def _temperature() -> float | None:
@@ -108,6 +131,7 @@ class Cores:
             "highest_clock": _highest_clock(cpu),
             "heat_stops": _heat_stops(cpu) - hot,
             "temperature": _temperature(),
+            "peak": peak(Path("/proc/cpuinfo").read_text(), platform.machine(), _highest_clock(cpu)),
         }
 
 
@@ -132,6 +156,7 @@ def of_host(ranks: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "highest_clock": max(known_values("highest_clock"), default=None),
         "heat_stops": sum(core["heat_stops"] for core in cores),
         "temperature": max(known_values("temperature"), default=None),
+        "peak": max(known_values("peak"), default=None),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,37 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"
 _INTERFACE_COUNTERS = ("collisions",)
 
 
+_WORDS = ("port_xmit_data", "port_rcv_data")  # counters of InfiniBand and RoCE, in words of four bytes
+_BYTES = ("tx_bytes", "rx_bytes")  # of interfaces, and of RDMA devices that have none of the above
+
+
 def facts(root: Path) -> dict[str, Any]:
-    """ports: rates in bytes a second. links: speeds in transfers a second and lane; `highest` is what both
-    ends can do.
-    """
-    ports = [*_ports(root), *_interfaces(root)]
-    return {"ports": ports, "links": _links(root)}
+    """links: speeds in transfers a second and lane; `highest` is what both ends can do."""
+    return {"ports": ports(root), "links": _links(root)}
+
+
+def ports(root: Path) -> list[dict[str, Any]]:
+    """rate: bytes a second. bytes: those that have passed it, both ways."""
+    return [*_ports(root), *_interfaces(root)]
+
+
+def _passed(counters: Mapping[str, int]) -> int:
+    four_bytes = sum(counters.get(name, 0) for name in _WORDS)
+    return 4 * four_bytes or sum(counters.get(name, 0) for name in _BYTES)
 
 
 def _ports(root: Path) -> list[dict[str, Any]]:
     ports = []
     for folder in sorted((root / "class/infiniband").glob("*/ports/*")):
+        counters = _numbers(folder / "counters") | _numbers(folder / "hw_counters")
         ports.append(
             {
                 "name": f"{folder.parents[1].name} port {folder.name}",
                 "kind": _text(folder / "link_layer") or "InfiniBand",
                 "state": _after_colon(_text(folder / "state")),
                 "rate": _gigabits(_text(folder / "rate")),
-                "counters": _numbers(folder / "counters") | _numbers(folder / "hw_counters"),
+                "bytes": _passed(counters),
+                "counters": counters,
             }
         )
     return ports
@@ -48,9 +62,10 @@ def _interfaces(root: Path) -> list[dict[str, Any]]:
         if not (folder / "device").exists():
             continue
         speed = _number(_text(folder / "speed"))
+        statistics = _numbers(folder / "statistics")
         counters = {
             name: value
-            for name, value in _numbers(folder / "statistics").items()
+            for name, value in statistics.items()
             if "error" in name or name in _INTERFACE_COUNTERS
         }
         changes = _number(_text(folder / "carrier_changes"))
@@ -63,6 +78,7 @@ def _interfaces(root: Path) -> list[dict[str, Any]]:
                 "state": _text(folder / "operstate").upper(),
                 # -1: the driver does not know
                 "rate": speed * 1e6 / 8 if speed and speed > 0 else None,
+                "bytes": _passed(statistics),
                 "counters": counters,
             }
         )

@@ -1,4 +1,5 @@
 """`python -m …probe.gpu_load SECONDS LEVEL`: ddl-gpu-check on this host, and DCGM's diagnosis if it is there.
+At LEVEL 1 both are short.
 
 Needs the standard library alone. Tells what both programs said; neither sees the job around it, so that
 ddl-gpu-check starts ranks of its own.
@@ -20,13 +21,14 @@ from .lines import tell
 CHECKS = "driver,copies,ipc-copies,values,gpus,nccl"
 
 
-def gpu_check(seconds: float) -> dict[str, Any]:
+def gpu_check(seconds: float, quick: bool) -> dict[str, Any]:
     """The document of ddl-gpu-check, or its error."""
     program = Path(sys.prefix) / "bin/ddl-gpu-check"
     with tempfile.TemporaryDirectory(prefix="gpu-load.") as folder:
         output = Path(folder) / "gpu.json"
         limit = max(10.0, seconds / 2)
-        command = [str(program), "--quick", "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
+        command = [str(program), "--only", CHECKS, "--limit", f"{limit:g}", "--json", str(output)]
+        command += ["--quick"] if quick else []
         try:
             done = outside.run(command, seconds)
             if output.exists():
@@ -55,5 +57,5 @@ def dcgm(level: int, seconds: float) -> dict[str, Any] | None:
 
 
 if __name__ == "__main__":
-    share = float(sys.argv[1]) / 2
-    tell({"check": gpu_check(share), "dcgm": dcgm(int(sys.argv[2]), share)})
+    share, level = float(sys.argv[1]) / 2, int(sys.argv[2])
+    tell({"check": gpu_check(share, level == 1), "dcgm": dcgm(level, share)})

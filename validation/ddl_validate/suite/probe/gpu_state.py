@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ddlrun.checks.gpu_probe import LIBRARIES, MOST_LINKS, Nvml, NvmlError, PciInfo, or_else
 
 from . import outside
 from .lines import tell
+from .settings import text, user_of
 
 _LOG_LIMIT_SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
@@ -33,6 +34,9 @@ _SLOWDOWN = 1
 _LINK_COUNTERS = {0: "replay", 1: "recovery", 2: "crc_flit", 3: "crc_data"}
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): ([0-9]+),? ?(.*)")
+_SXID = re.compile(r"nvidia-nvswitch[0-9]+:? SXid \(PCI:([0-9A-Fa-f:.]+)\): ([0-9]+),? ?(.*)")
+_SECONDS_UP = re.compile(r"^(?:<[0-9]+>)?\[ *([0-9]+\.[0-9]+)\]")
+_MOST_PROCESSES = 64
 
 
 def handles(nvml: Nvml) -> list[ctypes.c_void_p]:
@@ -70,8 +74,55 @@ def state(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, Any]:
             "replays": value(nvml, "nvmlDeviceGetPcieReplayCounter", gpu),
         },
         "nvlink": _nvlink(nvml, gpu),
+        "settings": _settings(nvml, gpu),
+        "processes": _processes(nvml, gpu),
         "slowdown_temperature": value(nvml, "nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN),
         "highest_clock": value(nvml, "nvmlDeviceGetMaxClockInfo", gpu, _SM_CLOCK),
+    }
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t of nvml.h."""
+
+    _fields_: ClassVar = [
+        ("pid", ctypes.c_uint),
+        ("bytes", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+def _processes(nvml: Nvml, gpu: ctypes.c_void_p) -> list[dict[str, Any]] | None:
+    """Programs that compute on it now."""
+    count, listed = ctypes.c_uint(_MOST_PROCESSES), (_Process * _MOST_PROCESSES)()
+    if not nvml.succeeds("nvmlDeviceGetComputeRunningProcesses_v3", gpu, ctypes.byref(count), listed):
+        return None
+    paths = [Path(f"/proc/{process.pid}") for process in listed[: count.value]]
+    return [
+        {"pid": int(path.name), "user": user_of(path), "command": text(path / "comm") or "unknown"}
+        for path in paths
+    ]
+
+
+def _settings(nvml: Nvml, gpu: ctypes.c_void_p) -> dict[str, str | None]:
+    """What an administrator sets, in words; None: this GPU has no such setting, or does not tell it."""
+
+    def mode(name: str) -> str | None:
+        current, pending = ctypes.c_uint(), ctypes.c_uint()
+        if not nvml.succeeds(name, gpu, ctypes.byref(current), ctypes.byref(pending)):
+            return None
+        return "on" if current.value else "off"
+
+    persistence = value(nvml, "nvmlDeviceGetPersistenceMode", gpu)
+    power = value(nvml, "nvmlDeviceGetPowerManagementLimit", gpu)
+    clock = value(nvml, "nvmlDeviceGetApplicationsClock", gpu, _SM_CLOCK)
+    return {
+        "vbios": or_else(None, nvml.text, "nvmlDeviceGetVbiosVersion", gpu),
+        "ecc": mode("nvmlDeviceGetEccMode"),
+        "mig": mode("nvmlDeviceGetMigMode"),
+        "persistence": None if persistence is None else "on" if persistence else "off",
+        "power-limit": None if power is None else f"{power / 1000:g} W",
+        "application-clock": None if clock is None else f"{clock} MHz",
     }
 
 
@@ -148,30 +199,43 @@ def watched(nvml: Nvml, gpus: list[ctypes.c_void_p], seconds: float) -> list[dic
     return loads
 
 
-def xids(log: Path | None) -> list[dict[str, Any]] | None:
-    """The driver's errors in the kernel's log since the host was started; None: the log cannot be read."""
+def events(log: Path | None, hours: float, uptime: float) -> list[dict[str, Any]] | None:
+    """Errors of GPUs (Xid) and NVSwitches (SXid) in the kernel's log of the last hours, each once; None: it
+    cannot be read. uptime: seconds.
+    """
     try:
         if log is not None:
-            text = log.read_text(errors="replace")
+            lines = log.read_text(errors="replace")
         else:
             done = outside.run(["dmesg"], _LOG_LIMIT_SECONDS)
             if done.returncode:
                 return None
-            text = done.stdout
+            lines = done.stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return [
-        {"bus": bus.lower(), "xid": int(number), "text": rest[:120]}
-        for bus, number, rest in _XID.findall(text)
-    ]
+    recent: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for line in lines.splitlines():
+        stamp = _SECONDS_UP.match(line)
+        if stamp and float(stamp[1]) < uptime - hours * 3600:
+            continue
+        for kind, pattern in (("Xid", _XID), ("SXid", _SXID)):
+            if match := pattern.search(line):
+                bus, number = match[1].lower(), int(match[2])
+                event = {"kind": kind, "bus": bus, "number": number, "text": match[3][:120]}
+                recent[kind, bus, number] = event
+    return list(recent.values())
 
 
-def facts(names: tuple[str, ...], log: Path | None, seconds: float) -> dict[str, Any]:
+def facts(
+    names: tuple[str, ...], log: Path | None, seconds: float, hours: float, uptime: float
+) -> dict[str, Any]:
     """problem: why the GPUs could not be asked."""
-    report: dict[str, Any] = {"problem": "", "driver": "", "gpus": [], "load": [], "xids": xids(log)}
+    report: dict[str, Any] = {"problem": "", "driver": "", "cuda": None, "gpus": [], "load": []}
+    report["events"] = events(log, hours, uptime)
     try:
         nvml = Nvml(names)
         report["driver"] = or_else("", nvml.text, "nvmlSystemGetDriverVersion")
+        report["cuda"] = value(nvml, "nvmlSystemGetCudaDriverVersion_v2", kind=ctypes.c_int)
         gpus = handles(nvml)
         report["load"] = watched(nvml, gpus, seconds)
         report["gpus"] = [state(nvml, gpu) for gpu in gpus]
@@ -185,9 +249,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="watch clocks and links for so long")
     parser.add_argument("--library", help="another one than the driver's")
     parser.add_argument("--kernel-log", type=Path, help="a file instead of dmesg")
+    parser.add_argument("--hours", type=float, default=24.0, help="of the kernel's log that count")
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    parser.add_argument("--uptime", type=float, default=up, help="seconds since the host was started")
     options = parser.parse_args(arguments)
     names = (options.library,) if options.library else LIBRARIES
-    tell(facts(names, options.kernel_log, options.seconds))
+    tell(facts(names, options.kernel_log, options.seconds, options.hours, options.uptime))
     return 0
 
 

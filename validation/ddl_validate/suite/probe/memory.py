@@ -8,20 +8,26 @@ each is read and written.
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attribution import shortfalls
 from .elapsed import Elapsed
+
+if TYPE_CHECKING:
+    from .world import World
 
 _MIB = 1 << 20
 _LEAST, _MOST = 16 * _MIB, 256 * _MIB  # of a block
 _CACHES = 4  # blocks of all ranks, over all last caches
 _FREE = 4  # blocks take this part of the memory that is free
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
+# Bytes a second of a channel: JEDEC's DDR3-800, DDR4-1600, DDR5-3200.
+_SLOWEST = {"DDR3": 6.4e9, "DDR4": 12.8e9, "DDR5": 25.6e9}
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -41,6 +47,22 @@ def last_caches(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
     return sum(sizes.values())
 
 
+def peak(edac: Path = Path("/sys/devices/system/edac/mc")) -> float | None:
+    """Bytes a second that the populated channels carry at the lowest speed of their type: not more than they
+    have. None where no driver tells them to ordinary users.
+    """
+    channels = {}
+    for module in edac.glob("mc*/dimm*"):
+        try:
+            match = re.search(r"channel ?([0-9]+)", (module / "dimm_location").read_text())
+            kind = re.search(r"DDR[345]", (module / "dimm_mem_type").read_text())
+        except OSError:
+            continue
+        if match and kind:
+            channels[module.parent.name, match[1]] = _SLOWEST[kind[0]]
+    return sum(channels.values()) or None
+
+
 def block_size(caches: int, ranks: int, free: int, hosts_beside: int) -> int:
     """Bytes of a rank's block, of which it has two."""
     size = min(_MOST, max(_LEAST, _CACHES * caches // ranks))
@@ -52,6 +74,15 @@ def _free_memory(lines: Iterable[str]) -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) << 10
     return _LEAST
+
+
+def common_block(world: World) -> int:
+    """Bytes of each rank's blocks, on all hosts the same: blocks of unlike size would be compared."""
+    beside = world.machines.count(world.machines[world.host])
+    with open("/proc/meminfo") as meminfo:
+        size = block_size(last_caches(), world.each, _free_memory(meminfo), beside)
+    sizes = world.collect(size)
+    return int(world.tell(min(sizes) if sizes else None))
 
 
 class Copying:
@@ -82,12 +113,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     settings = options(__doc__).parse_args(arguments)
     world = World(settings.ranks, settings.limit)
-    beside = world.machines.count(world.machines[world.host])
-    with open("/proc/meminfo") as meminfo:
-        size = block_size(last_caches(), world.each, _free_memory(meminfo), beside)
-    # blocks of unlike size would be compared with one another
-    sizes = world.collect(size)
-    size = world.tell(min(sizes) if sizes else None)
+    size = common_block(world)
+    peaks = world.collect(peak())
 
     def rates(rounds: list[list[Any]]) -> list[float]:
         best = [max(samples) for samples in rounds]
@@ -100,7 +127,8 @@ def main(arguments: list[str] | None = None) -> int:
     copying = Copying(size, settings.seconds, world.shared)
     rounds = world.in_rounds(copying.measure, again, _LEAST_ROUNDS, _MOST_ROUNDS)
     if world.rank == 0:
-        world.print_result({"hosts": rates(rounds), "block": size, "rounds": len(rounds[0])})
+        result = {"hosts": rates(rounds), "block": size, "rounds": len(rounds[0])}
+        world.print_result({**result, "peaks": (peaks or [])[:: world.each]})
     return 0
 
 

@@ -11,13 +11,15 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..search import Outcome, Pair, Rates, search, slower
+from . import fabric
 from .transfer import TAGS, NoAnswer, Transfer
 from .world import FIRST_FREE_TAG, World, options
 
-_ORDER, _DONE = 3, 4  # tags
+_ORDER, _DONE, _TRAFFIC = 3, 4, 5  # tags
 _TRANSFERS = 1000  # then tags are used again
 _SPARE_SECONDS = 3.0  # that a rank is given to say that it had no answer
 _MOST_SILENCES = 2  # then a host is not asked again
@@ -130,9 +132,34 @@ class Director:
                 return got[1]
         return None
 
-    def dismiss(self) -> None:
+    def dismiss(self, ports: Ports) -> dict[str, Any]:
+        """By host, what its ports have carried; ports: this one's."""
         for host in range(1, self.world.hosts):
             self.world.post(None, host, _ORDER)
+        end = time.monotonic() + self.limit
+        traffic: dict[int, Any] = {0: ports.traffic()}
+        for host in range(1, self.world.hosts):
+            traffic[host] = None if self.silences[host] else self.world.receive(host, _TRAFFIC, end)
+        return {str(host): report for host, report in traffic.items() if report is not None}
+
+
+class Ports:
+    """This host's network ports of hardware, and what passes them from now on."""
+
+    def __init__(self, root: Path = Path("/sys")) -> None:
+        self.root = root
+        self._before = {port["name"]: port["bytes"] for port in fabric.ports(root)}
+
+    def traffic(self) -> dict[str, Any]:
+        """moved: bytes that this rank sent and received. ports: with the bytes that passed them meanwhile."""
+        ports = [
+            {
+                **{name: port[name] for name in ("name", "kind", "state", "rate")},
+                "bytes": port["bytes"] - self._before.get(port["name"], port["bytes"]),
+            }
+            for port in fabric.ports(self.root)
+        ]
+        return {"moved": Transfer.moved, "ports": ports}
 
 
 Order = tuple[int, int, bool, int]
@@ -147,7 +174,7 @@ def carry_out(order: Order, seconds: float, limit: float) -> tuple[float, float,
         return None
 
 
-def follow(world: World, seconds: float, limit: float, idle: float) -> None:
+def follow(world: World, ports: Ports, seconds: float, limit: float, idle: float) -> None:
     """What the other ranks do: carry out orders until they are dismissed."""
     while True:
         end = time.monotonic() + idle
@@ -157,6 +184,7 @@ def follow(world: World, seconds: float, limit: float, idle: float) -> None:
             time.sleep(0.0005)
         order = message.recv()
         if order is None:
+            world.deliver(ports.traffic(), 0, _TRAFFIC, "what its ports have carried")
             return
         world.post((order[0], carry_out(order, seconds, limit)), 0, _DONE)
 
@@ -204,11 +232,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--answer", type=float, default=5.0, help="seconds that a pair of hosts is given")
     parser.add_argument("--idle", type=float, default=600.0, help="seconds that a rank waits for an order")
     settings = parser.parse_args(arguments)
-    world = World(1, settings.limit)
+    world, ports = World(1, settings.limit), Ports()
     limit = settings.answer + 4 * settings.seconds
     racks, kinds = _numbers(world, settings.racks), _numbers(world, settings.kinds)
     if world.rank:
-        follow(world, settings.seconds, limit, settings.idle)
+        follow(world, ports, settings.seconds, limit, settings.idle)
         return _end()
     director = Director(world, racks, settings.tolerance, settings.seconds, limit)
     asking = search(world.hosts, racks, settings.tolerance, kinds=kinds)
@@ -218,9 +246,8 @@ def main(arguments: list[str] | None = None) -> int:
             pairs = asking.send(director.measure(pairs))
     except StopIteration as stop:
         outcome: Outcome = stop.value
-    result = result_of(outcome, director.latency)
-    world.print_result({**result, "machines": world.machines, "unfinished": director.unfinished})
-    director.dismiss()
+    result = {**result_of(outcome, director.latency), "machines": world.machines}
+    world.print_result({**result, "unfinished": director.unfinished, "traffic": director.dismiss(ports)})
     if director.unfinished:
         # messages that nobody will take are under way: MPI would wait for them
         time.sleep(1)

@@ -33,6 +33,7 @@ class Transfer:
     """
 
     abandoned: ClassVar[list[Any]] = []
+    moved: ClassVar[int] = 0  # bytes of this process, both ways
 
     def __init__(self, partner: int, first: bool, tag: int, seconds: float, limit: float) -> None:
         self.comm, self.partner, self.first = MPI.COMM_WORLD, partner, first
@@ -118,6 +119,7 @@ class Transfer:
         own.
         """
         parts = [memoryview(self.memory)[i * _MESSAGE : (i + 1) * _MESSAGE] for i in range(_IN_FLIGHT)]
+        Transfer.moved += size
         free = list(range(_IN_FLIGHT))
         flying: list[tuple[int, MPI.Request]] = []
         remaining = size

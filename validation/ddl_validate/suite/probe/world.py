@@ -94,12 +94,16 @@ class World:
         self._posted = [request for request in self._posted if not request.Test()]
         self._posted.append(self.comm.isend(value, rank, tag))
 
+    def deliver(self, value: Any, rank: int, tag: int, message: str) -> None:
+        """Send it, and wait until it is received."""
+        self._sent([self.comm.isend(value, rank, tag)], message)
+
     # ---- rank 0 and the others
 
     def collect(self, value: Any) -> list[Any] | None:
         """On rank 0, the value of each rank; None on the others."""
         if self.rank:
-            self._sent([self.comm.isend((value,), 0, _VALUES)], "its value")
+            self.deliver((value,), 0, _VALUES, "its value")
             return None
         end = time.monotonic() + self.limit
         values = [value]

@@ -49,7 +49,7 @@ class Record:
 def render(document: Document, history: History) -> str:
     """One HTML file: verdict first, then pictures with tables, then every figure."""
     regressions = compare(document, history)
-    findings = sorted(document.findings, key=lambda finding: _SEVERITY[finding.kind])
+    findings = sorted(document.findings, key=lambda finding: (finding.warning, _SEVERITY[finding.kind]))
     verdict = headline(document, findings)
     return render_page(
         Path(__file__).parent / "page.html.j2",
@@ -65,6 +65,7 @@ def render(document: Document, history: History) -> str:
             result for result in document.results if result.status in (Status.SKIPPED, Status.BROKEN)
         ],
         checks=_checks(document),
+        not_judged=_not_judged(document),
         topology=_topology(document),
         training=training.pictures(document),
         bandwidth=network.bandwidth(document),
@@ -100,14 +101,22 @@ def _checks(document: Document) -> Table:
     return Table(caption, ["check", "verdict", "time", "why"], rows, frozenset((2,)))
 
 
+def _not_judged(document: Document) -> Table | None:
+    heads = ["check", "what", "why"]
+    rows: list[list[Any]] = [[entry[name] for name in heads] for entry in document.not_judged]
+    return Table("What this run says nothing of", heads, rows) if rows else None
+
+
 def headline(document: Document, findings: list[Finding]) -> str:
     """The verdict in a line: what is at fault, and where."""
-    if findings:
-        first = findings[0]
-        more = len(findings) - 1
+    faults = [finding for finding in findings if not finding.warning]
+    if faults:
+        first = faults[0]
+        more = len(faults) - 1
         return f"{FAULTS[first.kind]}: {first.where}" + (f", and {more} more" if more else "")
     passed = sum(result.status is Status.PASSED for result in document.results)
-    return f"{passed} of {len(document.results)} checks were made, and nothing is at fault"
+    text = f"{passed} of {len(document.results)} checks were made, and nothing is at fault"
+    return text + (f"; warnings: {len(findings)}" if findings else "")
 
 
 def groups(result: CheckResult) -> list[Group]:

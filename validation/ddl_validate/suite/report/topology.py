@@ -75,7 +75,7 @@ def draw(document: Document) -> Topology:
             f'<rect class="net" x="8" y="{bar_top:.0f}" width="{right - 8:.0f}" height="18" rx="3"/>'
             f'<text x="16" y="{bar_top + 13:.0f}" class="small">network between racks</text>'
         )
-    for finding in document.findings:
+    for finding in document.faults:
         ends = pair(finding.where)
         if ends and ends[0] in at and ends[1] in at:
             parts.append(_path(at[ends[0]], at[ends[1]], finding))
@@ -201,7 +201,7 @@ def _shares(figures: list[Figure]) -> Iterable[float]:
 
 def _faults(document: Document) -> dict[str, list[Finding]]:
     faults: dict[str, list[Finding]] = {}
-    for finding in document.findings:
+    for finding in document.faults:
         faults.setdefault(finding.where, []).append(finding)
         for host in finding.hosts:
             if finding.where != f"host {host}":
@@ -213,7 +213,7 @@ def _text(document: Document, members: dict[int, list[str]], faults: dict[str, l
     count = f"{len(document.hosts)} host{'s' if len(document.hosts) != 1 else ''}"
     if len(members) > 1:
         count += f" in {len(members)} racks"
-    drawn = [finding for finding in document.findings if finding.where.startswith(("host", "rack"))]
+    drawn = [finding for finding in document.faults if finding.where.startswith(("host", "rack"))]
     if not drawn:
         return f"{count}; no host, link or rack is at fault."
     return (
@@ -236,7 +236,7 @@ def _table(document: Document, racks: list[int], links: _Links, faults: dict[str
     for host, rack in zip(document.hosts, racks, strict=True):
         link = links.hosts.get(host)
         wrong = faults.get(f"host {host}", []) + [
-            finding for finding in document.findings if host in (pair(finding.where) or ())
+            finding for finding in document.faults if host in (pair(finding.where) or ())
         ]
         if wrong:
             low.add(len(rows))
