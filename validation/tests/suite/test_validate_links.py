@@ -216,7 +216,7 @@ def slow_everywhere(count: int, rate: float, ports: dict[str, Any]) -> dict[str,
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     return told(
         count,
-        link=rate if count > 2 else None,
+        links={str(host): rate for host in range(count)} if count > 2 else {},
         best={str(host): rate for host in range(count)},
         rates=[[*pair, rate, rate] for pair in pairs],
         traffic={str(host): ports for host in range(count)},
