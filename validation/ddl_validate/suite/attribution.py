@@ -8,9 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .kinds import FEWEST, by_kind
-from .model import CheckResult, Figure, Finding, Kind
+from .model import CheckResult, Expectation, Figure, Finding, Kind
 
 _CAUSES = (Kind.WRONG_RESULT, Kind.SLOW_HOST, Kind.SLOW_MEMORY)
+
+
+_TO_SIGMA = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
+_SCATTERING = 5  # hosts: the scatter of fewer says little
+_BY_CHANCE = 0.001
+_ONE_SIDED = 2.0  # noise only slows down: its tail is longer than the deviation from the median tells
+_FEW = 6  # hosts of which the deviation is known to a factor of two
+_MOST_TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -31,35 +39,53 @@ class Shortfall:
 
 
 def expected_of_peers(
-    values: Mapping[str, float], kinds: Mapping[str, str] | None = None
-) -> dict[str, float]:
+    values: Mapping[str, float], tolerance: float, kinds: Mapping[str, str] | None = None
+) -> dict[str, Expectation]:
     """For each host, the median of the values of the others of its kind; nothing for one that is alone.
 
-    kinds: of each host; None: all are of one kind.
+    More than `tolerance` may be missing where the others scatter: so much that of all hosts together one in a
+    thousand runs has a finding by chance, but never more than half. kinds: of each host; None: all are of one
+    kind.
     """
-    return {
-        host: statistics.median_high(values[other] for other in group if other != host)
-        for group in by_kind(values, kinds or {})
-        if len(group) > 1
-        for host in group
-    }
+    certain = statistics.NormalDist().inv_cdf(1 - _BY_CHANCE / max(len(values), 1))
+    expectations = {}
+    for group in by_kind(values, kinds or {}):
+        ranked = sorted(values[host] for host in group)
+        middle = (len(ranked) - 1) // 2
+        scatter = 0.0
+        if len(ranked) > _SCATTERING:
+            scatter = _ONE_SIDED * (1 + _FEW / len(ranked)) * scatter_of(ranked)
+        for host in group if len(group) > 1 else ():
+            # without its own value
+            expected = ranked[middle + 1 if values[host] <= ranked[middle] else middle]
+            allowed = tolerance
+            if expected > 0:
+                allowed = max(tolerance, min(_MOST_TOLERANCE, certain * scatter / expected))
+            expectations[host] = Expectation(expected, "peers", allowed)
+    return expectations
+
+
+def scatter_of(values: Sequence[float]) -> float:
+    """The standard deviation, by the median absolute deviation: a single odd value changes it little."""
+    median = statistics.median(values)
+    return _TO_SIGMA * statistics.median(abs(value - median) for value in values)
 
 
 def shortfalls(
     values: Mapping[str, float], tolerance: float, kinds: Mapping[str, str] | None = None
 ) -> list[Shortfall]:
-    """Hosts whose value, a rate that is the host's own, is lower than the others' median by more than
-    `tolerance`.
+    """Hosts whose value, a rate that is the host's own, is lower than the others' median by more than is
+    tolerated.
 
     Of two hosts that differ, the slower one is meant: nothing makes a host compute too fast. What two hosts
     have in common, such as the path between them, is nobody's own: search.py names both.
     """
-    expected = expected_of_peers(values, kinds)
+    expectations = expected_of_peers(values, tolerance, kinds)
     judged = {host for group in by_kind(values, kinds or {}) if len(group) >= FEWEST for host in group}
     return [
-        Shortfall(host, value, expected[host], (host,) if host in judged else ())
+        Shortfall(host, value, expected.value, (host,) if host in judged else ())
         for host, value in values.items()
-        if host in expected and value < (1 - tolerance) * expected[host]
+        if (expected := expectations.get(host)) and value < (1 - expected.tolerance) * expected.value
     ]
 
 

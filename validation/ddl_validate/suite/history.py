@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .attribution import scatter_of
 from .document import Document, now, read
 from .errors import ValidateError
 from .model import HIGHER, LOWER, NOISE, Figure, Key, hosts_in
@@ -24,7 +25,6 @@ LONG = 20  # runs of a slow decline
 _YEAR = datetime.timedelta(days=365)
 TOLERANCE = 0.1
 _SIGMAS = 3.0
-_TO_SIGMA = 1.4826  # a normal distribution's standard deviation over its median absolute deviation
 _SAME_SECOND = 1000
 
 
@@ -212,12 +212,6 @@ def _time(text: str) -> datetime.datetime:
         return datetime.datetime.fromisoformat(text)
     except ValueError:
         return datetime.datetime.min.replace(tzinfo=datetime.UTC)
-
-
-def scatter_of(values: Sequence[float]) -> float:
-    """The standard deviation, by the median absolute deviation: a single odd run changes it little."""
-    median = statistics.median(values)
-    return _TO_SIGMA * statistics.median(abs(value - median) for value in values)
 
 
 def baseline(documents: Sequence[Document], tolerance: float = TOLERANCE) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -155,12 +156,25 @@ def test_one_host_is_compared_with_nobody(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_the_median_of_the_others() -> None:
     values = {"a": 10.0, "b": 8.0, "c": 4.0}
-    assert expected_of_peers(values) == {"a": 8.0, "b": 10.0, "c": 10.0}
+    expected = expected_of_peers(values, 0.3)
+    assert {host: one.value for host, one in expected.items()} == {"a": 8.0, "b": 10.0, "c": 10.0}
     assert [one.host for one in shortfalls(values, 0.3)] == ["c"]
     # of two hosts, the slower one is the slow one
     (slow,) = shortfalls({"a": 10.0, "b": 1.0}, 0.2)
     assert (slow.host, slow.value, slow.expected) == ("b", 1.0, 10.0)
-    assert shortfalls({"a": 1.0}, 0.2) == [] and expected_of_peers({}) == {}
+    assert shortfalls({"a": 1.0}, 0.2) == [] and expected_of_peers({}, 0.2) == {}
+
+
+@pytest.mark.parametrize("hosts", [3, 8, 100, 1000])
+@pytest.mark.parametrize("noise", [0.01, 0.05, 0.08])
+def test_what_scatters_is_no_shortfall_and_half_is(hosts: int, noise: float) -> None:
+    """In runs with noise in all hosts none is named; with a host at a third, it is, alone."""
+    choose = random.Random(hosts)
+    for _ in range(50):
+        values = {f"n{host}": 100 * (1 - abs(choose.gauss(0, noise))) for host in range(hosts)}
+        assert shortfalls(values, 0.3 if hosts < 5 else 0.15) == []
+        slow = choose.choice(list(values))
+        assert [one.host for one in shortfalls({**values, slow: 33.0}, 0.15)] == [slow] or hosts < 5
 
 
 def test_hosts_at_fault() -> None:

@@ -128,14 +128,14 @@ def _figures(
     command: str,
     kinds: Mapping[str, str],
 ) -> list[Figure]:
-    expected = expected_of_peers(values, kinds)
+    expectations = expected_of_peers(values, tolerance, kinds)
     return [
         Figure(
             name,
             f"host {host}",
             value,
             unit,
-            expected=Expectation(expected[host], "peers", tolerance) if host in expected else None,
+            expected=expectations.get(host),
             command=command,
         )
         for host, value in values.items()
