@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .kinds import FEWEST, by_kind
@@ -93,21 +93,23 @@ def different(
     values: Mapping[str, str],
     fact: str,
     noun: str,
-    warns: bool,
+    serious: Callable[[str], bool],
     remedy: str = "install or configure it as the others",
 ) -> list[Finding]:
     """Hosts of which a fact is another one than that of most. Of two that differ nobody knows which is right.
 
-    values: the fact's, by host. noun: the fact in words. warns: is a difference a warning, and no more?
+    values: the fact's, by host. noun: the fact in words. serious: whether a host must not have this value;
+    where it may, the difference is a warning.
     """
     counts = Counter(values.values())
     if len(counts) < 2:
         return []
     usual, number = counts.most_common(1)[0]
     if number * 2 <= len(values):
-        listed = "; ".join(f"{name}: {value}" for name, value in values.items())
-        text = f"the hosts do not have the same {noun}, and no value is that of most: {listed}"
+        every = "; ".join(f"{name}: {value}" for name, value in values.items())
+        text = f"the hosts do not have the same {noun}, and no value is that of most: {every}"
         remedy = "give the job hosts of one kind"
+        warns = not any(map(serious, counts))
         return [Finding(Kind.ENVIRONMENT, "cluster", text, remedy, figure=fact, warning=warns)]
     return [
         Finding(
@@ -115,9 +117,9 @@ def different(
             f"host {name}",
             f"{name} has another {noun} than the others: {value}, not {usual}",
             remedy,
-            (name,) if len(values) >= FEWEST and not warns else (),
+            (name,) if len(values) >= FEWEST and serious(value) else (),
             fact,
-            warns,
+            not serious(value),
         )
         for name, value in values.items()
         if value != usual

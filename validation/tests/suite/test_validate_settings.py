@@ -123,10 +123,8 @@ FAULTS: dict[str, tuple[Callable[[Tree], None], Severity, str, str]] = {
         *(Severity.WARN, "mitigation-retbleed", "Vulnerable, not Mitigation"),
     ),
     "memlock": (
-        lambda tree: tree.replace(
-            "proc/self/limits", "unlimited            unlimited", "2147483648 2147483648"
-        ),
-        *(Severity.DRAIN, "memlock", "2147483648 (hard 2147483648), not unlimited"),
+        lambda tree: tree.replace("proc/self/limits", _UNLIMITED, "1073741823 8"),
+        *(Severity.DRAIN, "memlock", "1073741823 (hard 8), not 1 GiB or more"),
     ),
     "open files": (
         lambda tree: tree.replace("proc/self/limits", "1024 ", "256 "),
@@ -172,6 +170,19 @@ def test_each_difference_names_its_host(tree: Tree, name: str) -> None:
     assert (finding.kind, finding.where) == (Kind.ENVIRONMENT, "host h2")
     assert (finding.severity, finding.figure) == (severity, fact)
     assert says in finding.text and finding.remedy, finding.text
+
+
+def test_a_host_that_has_more_than_the_others_is_not_drained(tree: Tree) -> None:
+    """Nor one whose limit follows the size of its memory."""
+    good = tree.facts()
+    tree.replace("proc/self/limits", _UNLIMITED, "8396800000 8396800000")
+    assert findings({"h1": good, "h2": tree.facts(), "h3": good}) == []
+    tree.write("proc/self/mountinfo", "")
+    tree.write("proc/8/comm", "other")
+    less = tree.facts()
+    found = findings({"h1": less, "h2": good, "h3": less})
+    assert {finding.figure for finding in found} == {"mount:/sw", "fabric-manager"}
+    assert {(finding.where, finding.severity) for finding in found} == {("host h2", Severity.WARN)}
 
 
 def test_hosts_of_another_kind_are_another_comparison(tree: Tree) -> None:

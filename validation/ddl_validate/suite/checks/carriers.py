@@ -19,7 +19,7 @@ from .fabric import UP
 SHARE, PORT = "link.share", "link.port"
 _LEAST_TOLERANCE = 0.2  # headers and acknowledgements take a part of the rate, too
 _FASTER = 2.0  # times: then the other port is the one to use
-_ONE_CONNECTION = 25e9 / 8  # bytes a second that one TCP connection, hence one core, is expected to carry
+_ONE_CONNECTION = 10e9 / 8  # bytes a second that one TCP connection, hence one core, surely carries
 _OWN = 0.5  # of the bytes that were sent and received: where fewer passed all ports, they went another way
 _RAIL = 0.1  # of them: what a rail of several carries at least
 _SAME = (

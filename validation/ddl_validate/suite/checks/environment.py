@@ -172,7 +172,7 @@ def differences(hosts: Sequence[Checked], occupied: bool = False) -> list[Findin
 
 def _compared(hosts: Sequence[Checked], key: str, noun: str) -> list[Finding]:
     values = {host.name: _text(host.facts.get(key)) for host in hosts}
-    return different(values, key, noun, warns=key in _WARNINGS)
+    return different(values, key, noun, lambda _: key not in _WARNINGS)
 
 
 def _less_memory(hosts: Sequence[Checked]) -> list[Finding]:

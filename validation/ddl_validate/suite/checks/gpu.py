@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...common.running import RunFailed
@@ -78,7 +79,7 @@ _SETTINGS = {
     "power-limit": "power limit of GPUs",
     "application-clock": "application clock of GPUs",
 }
-_SERIOUS = ("ecc", "mig")  # without ECC results are at risk, and with MIG there are other GPUs
+_SERVICES = ("nvidia-cuda-mps", "nv-hostengine")  # that compute for others, or watch them
 _PCIE_REPLAYS = 10  # in a check: a good link has some now and then
 
 _REMEDIES = {
@@ -202,7 +203,12 @@ def settings(states: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Fi
         for name in _SETTINGS:
             values = {host: _setting(states[host], name) for host in group}
             present = {host: value for host, value in values.items() if value}
-            yield from different(present, f"gpu.{name}", _SETTINGS[name], warns=name not in _SERIOUS)
+            yield from different(present, f"gpu.{name}", _SETTINGS[name], partial(_is_fault, name))
+
+
+def _is_fault(name: str, value: str) -> bool:
+    """Without ECC results are at risk, and with MIG there are other GPUs; what else differs is a warning."""
+    return name == "mig" or (name == "ecc" and value != "on")
 
 
 def _setting(state: Mapping[str, Any], name: str) -> str:
@@ -235,6 +241,8 @@ def left_over(states: Mapping[str, Any]) -> Iterator[Text]:
     for host, state in states.items():
         for number, gpu in enumerate(state["gpus"]):
             for process in gpu["processes"] or ():
+                if process["command"].startswith(_SERVICES):
+                    continue
                 text = f"process {process['pid']} ({process['command']}) of {process['user']} computes on"
                 yield Text(host, f"{text} GPU {number} ({gpu['bus'] or gpu['name']})", "processes")
 

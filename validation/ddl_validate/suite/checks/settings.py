@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from ..attribution import different, listed
@@ -15,8 +16,9 @@ from .asking import ask
 
 TITLE = "kernel, limits, mounts, clocks, memory errors, left-over processes"
 _ABSENT = "not mounted"
-_SERIOUS = ("memlock", "nvidia-peermem", "fabric-manager")  # without them RDMA and NVLink do not work
 _LEAST_MEMLOCK = 1 << 30
+_ENOUGH = "1 GiB or more"
+_FAULTS = (("nvidia-peermem", "not loaded"), ("fabric-manager", "does not run"))
 _MANY_CORRECTED = 100  # errors of memory: a few are what it corrects them for
 _ERRORS, _CHECKS, _PROCESSES = "memory-errors", "machine-checks", "processes"
 
@@ -40,14 +42,24 @@ def compare(states: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[Fin
         names = dict.fromkeys(name for host in group for name in states[host]["settings"])
         for name in names:
             values = {host: states[host]["settings"].get(name) for host in group}
-            known_values = {host: str(value) for host, value in values.items() if value is not None}
-            yield from different(known_values, name, name, warns=name not in _SERIOUS)
+            present = {host: _comparable(name, value) for host, value in values.items() if value is not None}
+            yield from different(present, name, name, partial(_is_fault, name))
         points = dict.fromkeys(point for host in group for point in states[host]["mounts"])
         for point in points:
             values = {host: states[host]["mounts"].get(point, _ABSENT) for host in group}
-            warns = _ABSENT not in values.values()
             remedy = "mount it as the others do"
-            yield from different(values, f"mount:{point}", f"mount of {point}", warns, remedy)
+            yield from different(values, f"mount:{point}", f"mount of {point}", _ABSENT.__eq__, remedy)
+
+
+def _comparable(name: str, value: str) -> str:
+    """The system makes the limit of locked memory by the size of all of it: large ones differ a little."""
+    enough = name == "memlock" and not 0 <= _memlock(value) < _LEAST_MEMLOCK
+    return _ENOUGH if enough else value
+
+
+def _is_fault(name: str, value: str) -> bool:
+    """Whether RDMA or NVLink do not work with it; other settings differ, and that is all."""
+    return (name == "memlock" and value != _ENOUGH) or (name, value) in _FAULTS
 
 
 def of_each(states: Mapping[str, Any]) -> Iterator[Finding]:
@@ -77,7 +89,7 @@ def of_each(states: Mapping[str, Any]) -> Iterator[Finding]:
         for host, state in states.items()
         if state["rdma"] and 0 <= _memlock(state["settings"].get("memlock")) < _LEAST_MEMLOCK
     ]
-    if small:
+    if small and len(small) == len(states):  # where some have more, they differ, and that is said
         limit = states[small[0]]["settings"]["memlock"]
         text = f"ranks on {listed(small)} may lock {limit} bytes of memory, and RDMA needs it locked"
         remedy = "set memlock to unlimited (limits.conf, or the scheduler's PropagateResourceLimits)"
