@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from program_runner import Environment
 
 CONTINUE = """
@@ -20,7 +19,7 @@ def train(name, *flags):
     assert main([*common, f"--train_dir={folder}/{name}", *flags]) == 0
 train("whole", "--num_warmup_batches=2", "--num_batches=8", "--save_model_steps=3", "--max_ckpts_to_keep=2")
 train("parts", "--num_warmup_batches=1", "--num_batches=4")
-train("parts", "--num_warmup_batches=0", "--num_batches=5")
+train("parts", "--num_warmup_batches=0", "--num_batches=10")
 reads = [tf.train.load_checkpoint(f"{folder}/{name}") for name in ("whole", "parts")]
 names = [sorted(r.get_variable_to_shape_map()) for r in reads]
 assert names[0] == names[1], names
@@ -36,20 +35,36 @@ def test_a_continued_run_equals_an_undisturbed_one(tf_env: Environment, tmp_path
     assert steps == [10, 10]
     assert "model/conv0/mean" in names and any("Adam" in name for name in names)
     kept = sorted(path.name for path in (tmp_path / "whole").glob("*.index"))
-    assert kept == ["model.ckpt-10.index", "model.ckpt-9.index"]
+    # Every third after the warm-up.
+    assert kept == ["model.ckpt-10.index", "model.ckpt-8.index"]
 
 
-@pytest.mark.long
-def test_training_up_to_a_number_of_epochs(tf_env: Environment, tmp_path: Path) -> None:
+def test_an_interrupted_training_ends_at_the_same_step(tf_env: Environment, tmp_path: Path) -> None:
+    """As a job that a scheduler starts again: after 5 of 10 steps, and once more when nothing is left. What
+    is due comes as many steps after the warm-up as without the interruption. An epoch is one step here."""
     folder, result = tmp_path / "run", tmp_path / "r.json"
-    flags = ["--data_name=digits", "--batch_size=1437", f"--train_dir={folder}"]
-    six = [*flags, "--num_epochs=6"]
-    first, again, more = tf_env.benchmarks(six, six, [*flags, "--num_epochs=8", f"--result_json={result}"])
-    assert "Num batches: 6\n" in first.ok().out and "Num epochs:  6.00\n" in first.out
-    assert (folder / "model.ckpt-6.index").exists()
-    assert "already" in again.error()
-    assert "Restored" in more.ok().out
-    assert json.loads(result.read_text())["global_step"] == 8
+    flags = ["--data_name=digits", "--batch_size=1437", "--num_warmup_batches=2", f"--train_dir={folder}",
+             "--save_model_steps=4", "--eval_during_training_at_specified_steps=1,6",
+             f"--result_json={result}"]  # fmt: skip
+    runs = [[*flags, length] for length in ("--num_batches=3", "--num_batches=8", "--num_epochs=8")]
+    first, rest, nothing = tf_env.benchmarks(*runs)
+    results = [json.loads(line) for line in result.read_text().splitlines()]
+    assert [(run["global_step"], run["steps"]) for run in results] == [(5, 3), (10, 3), (10, 0)]
+    assert [[e["global_step"] for e in run["evaluations"]] for run in results] == [[3, 5], [8, 10], [10]]
+    saved = sorted(int(path.stem.partition("-")[2]) for path in folder.glob("*.index"))
+    assert saved == [5, 6, 10]
+    assert "Mode:        training + evaluation\n" in first.ok().out
+    lines = rest.ok().out.partition("==========\n")[2].splitlines()
+    short = [line.split("\t")[0].partition(" = ")[0].partition(str(folder))[0] for line in lines]
+    assert short == [
+        *("Generating training model", "Generating evaluation model", "Initializing graph", "Restored "),
+        *("Running warm up", "Done warm up", "Step", "1", "Running evaluation at global_step 8"),
+        *("Accuracy @ 1", "Resuming training", "-" * 64, short[12], "-" * 64, "Done with training"),
+        *("Running final evaluation at global_step 10", "Accuracy @ 1"),
+    ]
+    assert short[12].startswith("total images/sec: ")
+    assert "Num batches: 8\n" in nothing.ok().out and "Num epochs:  8.00\n" in nothing.out
+    assert "nothing is left to train" in nothing.err and "total images/sec: 0.00\n" in nothing.out
 
 
 def test_time_between_checkpoints(tf_env: Environment, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_checkpoint_of_rank_0_continues_on_all(ddl_env: Environment, tmp_path:
     parts.mkdir()
     train(ddl_env, 1, whole, *flags, "--batch_size=32", "--num_batches=9")
     train(ddl_env, 1, parts, *flags, "--batch_size=32", "--num_batches=3")
-    run, result = train(ddl_env, 2, parts, *flags, "--batch_size=16", "--num_batches=5")
+    run, result = train(ddl_env, 2, parts, *flags, "--batch_size=16", "--num_batches=9")
     assert "Restored" in run.out and result["global_step"] == 10
     (difference,) = ddl_env.evaluate(COMPARE, whole, parts)
     assert difference < 1e-4

@@ -19,10 +19,10 @@ HALF, SINGLE = tf.float16.as_datatype_enum, tf.float32.as_datatype_enum
 found = {}
 for name, flags in json.loads(sys.argv[2]).items():
     assert main(["x", "--data_name=cifar10", "--model=resnet20", "--batch_size=2", "--num_batches=1",
-                 "--num_warmup_batches=1", f"--partitioned_graph_file_prefix={folder}/{name}-",
+                 "--num_warmup_batches=1", f"--partitioned_graph_file_prefix={folder}/{name}.txt",
                  f"--train_dir={folder}/{name}", *flags]) == 0
     graph = tf.compat.v1.GraphDef()
-    text_format.Parse(open(f"{folder}/{name}-0.txt").read(), graph)
+    text_format.Parse(open(f"{folder}/{name}_job_localhost_replica_0_task_0_device_CPU_0.txt").read(), graph)
     types = {}
     for node in graph.node:
         # Rewriting puts oneDNN's kernels, and ones that are fused with what follows, in the place of others.
@@ -127,8 +127,8 @@ import tensorflow as tf
 from tf_cnn_benchmarks import training_loop
 from tf_cnn_benchmarks.cli import main
 folder, flags = sys.argv[1], sys.argv[2:]
-assert main(["x", "--data_name=digits", "--model=lenet", "--batch_size=16", "--num_warmup_batches=1",
-             "--num_batches=9", "--optimizer=momentum", "--use_fp16", "--fp16_enable_auto_loss_scale",
+assert main(["x", "--data_name=digits", "--model=lenet", "--batch_size=16", "--num_warmup_batches=0",
+             "--num_batches=10", "--optimizer=momentum", "--use_fp16", "--fp16_enable_auto_loss_scale",
              "--init_learning_rate=0.01", "--save_model_steps=1", "--max_ckpts_to_keep=20",
              f"--train_dir={folder}", f"--result_json={folder}.json", *flags]) == 0
 scales, good, weights = [], [], []

@@ -49,10 +49,12 @@ def copies_from_first() -> list[Any]:
 
 
 class Checkpoints:
-    """Writes into `folder`, every `seconds` or `steps` (0: only when asked), and reads the newest one."""
+    """Writes into `folder`, every `seconds` or `steps` (0: only when asked), and reads the newest one. The
+    first `uncounted` steps, those of the warm-up, do not count."""
 
-    def __init__(self, folder: Path, *, seconds: int, steps: int, keep: int) -> None:
+    def __init__(self, folder: Path, *, seconds: int, steps: int, keep: int, uncounted: int = 0) -> None:
         self._folder = folder
+        self._uncounted = uncounted
         self._seconds = seconds
         self._steps = steps
         self._saver = v1.train.Saver(first_copies(), max_to_keep=keep, save_relative_paths=True)
@@ -93,7 +95,8 @@ class Checkpoints:
         the step of the call before."""
         started = time.monotonic()
         before = step - 1 if since is None else since
-        due = bool(self._steps) and step // self._steps > before // self._steps
+        counted, counted_before = step - self._uncounted, max(0, before - self._uncounted)
+        due = bool(self._steps) and counted // self._steps > counted_before // self._steps
         due = due or (bool(self._seconds) and started - self._last_time >= self._seconds)
         if due:
             self.save(session, step)

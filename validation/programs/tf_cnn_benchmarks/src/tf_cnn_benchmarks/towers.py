@@ -72,7 +72,8 @@ def build_tower(
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.maximum(labels, 0), logits=logits)
         data_loss = tf.reduce_sum(tf.where(counts, each, tf.zeros_like(each))) / tf.maximum(counted, 1.0)
         loss = data_loss
-        if params.loss_type_to_report == "total_loss":
+        # A forward pass is not charged with reading all variables once more.
+        if params.loss_type_to_report == "total_loss" and not params.forward_only:
             loss += params.weight_decay * _half_of_squares(variables, at_once=params.single_l2_loss_op)
         top1, top5 = (_hits(logits, labels, k) for k in (1, 5))
         outputs = [loss, top1, top5, counted]

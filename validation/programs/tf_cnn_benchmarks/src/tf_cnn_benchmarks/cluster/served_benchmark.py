@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark import (
-    DEFAULT_WARMUP,
     Benchmark,
     Graph,
     ended,
@@ -50,7 +49,7 @@ from tf_cnn_benchmarks.cluster.shared_state import SharedState
 from tf_cnn_benchmarks.cluster.spec import PS, WORKER, Cluster, task_device
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
-from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph
+from tf_cnn_benchmarks.evaluation import EvaluationGraph
 from tf_cnn_benchmarks.loss_scale import LossScale
 from tf_cnn_benchmarks.optimizers import make_optimizer
 from tf_cnn_benchmarks.params import Params
@@ -273,8 +272,16 @@ class ServedBenchmark(Benchmark):
         """Makes sessions until the training is over: each time a server was lost, or worker 0 has set the
         variables anew, another."""
         assert isinstance(built, ServedGraph)
-        self._print("Initializing graph")
-        loop = ServedLoop(self._params, self._print, between, self._batch, self._update_batch, self._tasks)
+        loop = ServedLoop(
+            self._params,
+            self._print,
+            between,
+            self._batch,
+            self._update_batch,
+            self._tasks,
+            each=self._each,
+            uncounted=self._warmup_of_all(),
+        )
         failures, steps_before = 0, -1
         while True:
             peers.await_tasks(self._tasks, served_tasks(self._tasks))
@@ -405,18 +412,18 @@ class ServedBenchmark(Benchmark):
     def _ends(self, done: int) -> tuple[int, int]:
         """The steps of the step count after which the clock runs, and after which the training ends. Without
         cross_replica_sync the workers' steps are counted one by one."""
-        params = self._params
-        each = 1 if params.cross_replica_sync else self._workers.size
-        warmup = (DEFAULT_WARMUP if params.num_warmup_batches is None else params.num_warmup_batches) * each
-        if params.num_epochs is None:
-            return done + warmup, done + warmup + (params.num_batches or DEFAULT_BATCHES) * each
-        end = self._steps_of_epochs()
-        if end <= done:
-            raise BenchmarkError(
-                f"--train_dir={params.train_dir} has {done} steps, which is --num_epochs={params.num_epochs} "
-                "already; give more epochs"
-            )
-        return done + min(warmup, end - done - 1), end
+        end = max(done, (self._warmup + self._timed_steps()) * self._each)
+        if end == done:
+            self._say_that_nothing_is_left(done)
+        return done + min(self._warmup_of_all(), max(0, end - done - 1)), end
+
+    @property
+    def _each(self) -> int:
+        """By how much the step count grows while each worker makes one step."""
+        return 1 if self._params.cross_replica_sync else self._workers.size
+
+    def _warmup_of_all(self) -> int:
+        return self._warmup * self._each
 
     # The other workers
 
