@@ -110,7 +110,7 @@ sys.exit(main(["x", "--data_name=digits", "--variable_update=ddl", *sys.argv[1:]
 import json, sys
 import tensorflow as tf
 reads = [tf.train.load_checkpoint(f"{sys.argv[1]}/model.ckpt-{step}") for step in (2, 6)]
-before, after = (read.get_tensor("model/conv0/weights") for read in reads)
+before, after = (read.get_tensor("v/cg/conv0/conv2d/kernel") for read in reads)
 scales = [float(read.get_tensor("loss_scale")) for read in reads]
 print(json.dumps([bool((before == after).all()), scales]))
 """

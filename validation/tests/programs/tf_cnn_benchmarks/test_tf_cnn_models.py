@@ -266,7 +266,7 @@ for data, name, layout in json.loads(sys.argv[1]):
         shape = [2, model.image_size, model.image_size, channels[data]]
         if layout == "NCHW":
             shape = [shape[0], shape[3], shape[1], shape[2]]
-        with v1.variable_scope("model"):
+        with v1.variable_scope("cg"):
             features = model.build(net, v1.placeholder(tf.float32, shape))
             net.classifier(features, 1000 if data == "imagenet" else 10)
         assert net.trainable == v1.trainable_variables()
@@ -400,13 +400,14 @@ images = rng.normal(size=(4, 6, 6, 3)).astype(np.float32) * 2 + 1
 worst = {}
 with tf.Graph().as_default(), v1.Session() as session:
     net = Layers(training=True, data_format="NHWC", dtype=tf.float32, seed=3)
-    with v1.variable_scope("model"):
+    with v1.variable_scope("cg"):
         y = net.conv(tf.constant(images), 5, 3, stride=2, padding="VALID", batch_norm=True)
     variables = {v.op.name: v for v in v1.global_variables()}
     session.run(v1.global_variables_initializer())
-    weights = session.run(variables["model/conv0/weights"]).astype(np.float64)
+    weights = session.run(variables["cg/conv0/conv2d/kernel"]).astype(np.float64)
     got, _ = session.run([y, net.update_ops])
-    mean, variance = session.run([variables["model/conv0/mean"], variables["model/conv0/variance"]])
+    mean, variance = (session.run(variables[f"cg/conv0/batchnorm0/moving_{part}"])
+                      for part in ("mean", "variance"))
 x = images.astype(np.float64)
 raw = np.zeros((4, 2, 2, 5))
 for i in range(2):
@@ -423,23 +424,24 @@ values = rng.normal(size=(2, 6, 6, 7)).astype(np.float32) * 3
 with tf.Graph().as_default(), v1.Session() as session:
     net = Layers(training=True, data_format="NHWC", dtype=tf.float32, seed=3)
     x = tf.constant(values)
-    with v1.variable_scope("model"):
+    with v1.variable_scope("cg"):
         outputs = [
             net.depthwise_conv(x, 3, stride=2, activation=None),
             net.batch_norm(x),
             net.local_response_norm(x, depth_radius=2, bias=2.0, alpha=0.1),
             net.pad_border(x, 1, 2),
             net.conv(x, 4, 1, bias=False, activation="relu6"),
+            net.conv(x, 2, 3, stride=2, padding="FIXED", bias=False, activation=None),
         ]
     session.run(v1.global_variables_initializer())
     weights = {v.op.name: session.run(v).astype(np.float64) for v in v1.trainable_variables()}
-    depthwise, norm, response, padded, conv = session.run(outputs)
+    depthwise, norm, response, padded, conv, fixed = session.run(outputs)
 x = values.astype(np.float64)
 
 def normalise(y):
     return (y - y.mean((0, 1, 2))) / np.sqrt(y.var((0, 1, 2)) + 1e-5)
 
-w = weights["model/depthwise0/weights"][..., 0]
+w = weights["cg/depthwise0/weights"][..., 0]
 around = np.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])  # SAME: 3 outputs see 7 of 6 pixels
 raw = np.zeros((2, 3, 3, 7))
 for i in range(3):
@@ -450,9 +452,16 @@ worst["norm"] = np.abs(norm - np.maximum(normalise(x), 0)).max()
 near = np.stack([(x[..., max(0, c-2):c+3] ** 2).sum(-1) for c in range(7)], -1)
 worst["response"] = np.abs(response - x / (2 + 0.1 * near) ** 0.75).max()
 worst["padded"] = np.abs(padded - np.pad(x, [(0, 0), (1, 2), (1, 2), (0, 0)])).max()
-worst["conv"] = np.abs(conv - np.clip(x @ weights["model/conv0/weights"][0, 0], 0, 6)).max()
-assert sorted(weights) == ["model/conv0/weights", "model/depthwise0/offset", "model/depthwise0/scale",
-                           "model/depthwise0/weights", "model/norm0/offset", "model/norm0/scale"]
+worst["conv"] = np.abs(conv - np.clip(x @ weights["cg/conv0/conv2d/kernel"][0, 0], 0, 6)).max()
+# A pixel of zeros on all sides; TensorFlow's own padding has none at the top and on the left here.
+around = np.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
+for i in range(3):
+    for j in range(3):
+        one = np.einsum("nhwc,hwcf->nf", around[:, 2*i:2*i+3, 2*j:2*j+3], weights["cg/conv1/conv2d/kernel"])
+        worst["fixed"] = max(worst.get("fixed", 0), np.abs(fixed[:, i, j] - one).max())
+assert sorted(weights) == ["cg/batchnorm1/beta", "cg/batchnorm1/gamma", "cg/conv0/conv2d/kernel",
+                           "cg/conv1/conv2d/kernel", "cg/depthwise0/batchnorm0/beta",
+                           "cg/depthwise0/batchnorm0/gamma", "cg/depthwise0/weights"]
 print(json.dumps({k: float(v) for k, v in worst.items()}))
 """
 

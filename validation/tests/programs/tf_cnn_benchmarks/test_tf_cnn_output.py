@@ -235,10 +235,10 @@ def test_summaries(files: tuple[Path, Any]) -> None:
     _, found = files
     assert {step for step, _, _ in found["summaries"]} == {2, 6}
     first = {tag: value for step, tag, value in found["summaries"] if step == 2}
-    assert first["learning_rate"] == 0.125 and 1 < first["loss"] < 3
-    weights = {"model/conv0/weights": 150, "model/dense0/weights": 120 * 84, "model/classifier0/bias": 10}
-    for name, size in weights.items():
-        assert first[name] == first[f"{name}/gradient"] == size
+    assert first["learning_rate"] == 0.125 and 1 < first["base_loss"] < 3
+    sizes = {"conv0/conv2d/kernel": 150, "affine0/weights": 120 * 84, "affine1/biases": 10}
+    for name, size in sizes.items():
+        assert first[f"v/cg/{name}"] == first[f"v/cg/{name}/gradients"] == size
     assert len(first) == 2 + 2 * 10
 
 

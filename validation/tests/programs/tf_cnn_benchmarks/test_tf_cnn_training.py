@@ -39,7 +39,7 @@ def loss(w, b, decay):
 def sgd(state, v, g, t, rate): return v - rate * g
 def momentum(state, v, g, t, rate):
     state["m"] = 0.8 * state.get("m", 0) + g
-    return v - rate * state["m"]
+    return v - rate * (g + 0.8 * state["m"])  # Nesterov's
 def rmsprop(state, v, g, t, rate):
     state["s"] = 0.95 * state.get("s", 1.0) + 0.05 * g * g
     state["m"] = 0.7 * state.get("m", 0) + rate * g / np.sqrt(state["s"] + 0.5)
@@ -82,7 +82,7 @@ for name, (rule, flags, rates, decay, clip) in cases.items():
                  f"--train_dir={still}", "--init_learning_rate=0"]) == 0
     def load(path):
         read = tf.train.load_checkpoint(str(path))
-        return [read.get_tensor(f"model/classifier0/{v}").astype(np.float64) for v in ("weights", "bias")]
+        return [read.get_tensor(f"v/cg/affine0/{v}").astype(np.float64) for v in ("weights", "biases")]
     w, b = load(still / "model.ckpt-1")
     states = {}, {}
     worst = 0.0

@@ -17,7 +17,7 @@ from tf_cnn_benchmarks import __version__, report
 from tf_cnn_benchmarks.all_reduce_spec import stands_for_nccl
 from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
-from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
+from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies, model_variables
 from tf_cnn_benchmarks.cluster.server import open_session
 from tf_cnn_benchmarks.cluster.spec import Cluster
 from tf_cnn_benchmarks.datasets import Batch, Data, InputOptions, Shard, open_data
@@ -201,7 +201,7 @@ class Benchmark:
         batches, inputs = self._inputs(training=not params.eval, device_batch=self._device_batch)
         update = VariableUpdate(params, self._machine.devices, self._machine.parameter_device, workers)
         towers = update.build(self._tower(inputs, training=params.training, scale=scale.factor))
-        model = {k: v for k, v in first_copies().items() if k.startswith("model/")}
+        model = model_variables()
         measures = self._measures(towers)
         # A forward pass is run by fetching its results: TensorFlow drops what only control edges lead to.
         steps = Steps(measures, measures, None, None)
@@ -319,7 +319,9 @@ class Benchmark:
         alone = build(exchange=False)[0] if params.exchange_blocks else None
         summary = None
         if params.save_summaries_steps and self._workers.rank == 0:
-            summary = summary_of(params.summary_verbosity, measures[0], rate, pairs)
+            summary = summary_of(
+                params.summary_verbosity, params.loss_type_to_report, measures[0], rate, pairs
+            )
         return Steps(trained, measures, alone, summary)
 
     def _measures(self, towers: list[Tower]) -> Any:
@@ -361,7 +363,9 @@ class Benchmark:
         """The variables of that checkpoint, or as they are on rank 0, equal on all ranks."""
         if checkpoint is not None:
             assert built.restore_into is not None
-            built.restore_into.restore(session, checkpoint)
+            built.restore_into.restore(
+                session, checkpoint, lambda name, value: self._set(session, name, value)
+            )
             self._print(
                 f"Successfully loaded model from {checkpoint}."
                 if self._params.eval

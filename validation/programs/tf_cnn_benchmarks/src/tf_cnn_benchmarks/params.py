@@ -238,14 +238,18 @@ class Params:
         "Raise a given rate, or the first of a piecewise schedule, linearly from 0 over that many epochs.",
         least=0,
     )
-    momentum: float = _flag(0.9, "Momentum of --optimizer=momentum.", least=0)
+    momentum: float = _flag(0.9, "Nesterov's momentum of --optimizer=momentum.", least=0)
     rmsprop_decay: float = _flag(0.9, "Decay of --optimizer=rmsprop.", least=0)
     rmsprop_momentum: float = _flag(0.9, "Momentum of --optimizer=rmsprop.", least=0)
     rmsprop_epsilon: float = _flag(1.0, "Epsilon of --optimizer=rmsprop.", least=0)
     adam_beta1: float = _flag(0.9, "Beta 1 of --optimizer=adam.", least=0)
     adam_beta2: float = _flag(0.999, "Beta 2 of --optimizer=adam.", least=0)
     adam_epsilon: float = _flag(1e-8, "Epsilon of --optimizer=adam.", least=0)
-    weight_decay: float = _flag(4e-5, "Factor of half the sum of all squared trainable variables.", least=0)
+    weight_decay: float = _flag(
+        4e-5,
+        "Factor of half the sum of all squared trainable variables, but those of batch normalisation.",
+        least=0,
+    )
 
     single_l2_loss_op: bool = _flag(
         False, "Compute the weight decay's loss of all variables as one vector, not one by one."

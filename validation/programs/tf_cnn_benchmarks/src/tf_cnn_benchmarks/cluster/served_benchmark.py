@@ -23,7 +23,7 @@ from tf_cnn_benchmarks.benchmark import (
     restarter,
     start_input,
 )
-from tf_cnn_benchmarks.checkpoint import first_copies
+from tf_cnn_benchmarks.checkpoint import first_copies, model_variables
 from tf_cnn_benchmarks.cluster import peers
 from tf_cnn_benchmarks.cluster.placement import FIRST, Placement
 from tf_cnn_benchmarks.cluster.served_loop import ServedLoop
@@ -137,7 +137,7 @@ class ServedBenchmark(Benchmark):
         batches, inputs = self._inputs(training=True, device_batch=self._device_batch)
         variables = ServedVariables(placement, devices, copied=copied)
         towers = variables.build(self._tower(inputs, training=True, scale=scale.factor))
-        model = {k: v for k, v in first_copies().items() if k.startswith("model/")}
+        model = model_variables()
         measures = self._measures(towers)
         state = SharedState(self._workers.size)
         sync, alone = None, None
@@ -206,7 +206,13 @@ class ServedBenchmark(Benchmark):
             applied = tf.group([after, *released, *variables.refresh([after])])
             mean_measures = state.measures()
             if self._params.save_summaries_steps:
-                summary = summary_of(self._params.summary_verbosity, mean_measures[0], rate, means)
+                summary = summary_of(
+                    self._params.summary_verbosity,
+                    self._params.loss_type_to_report,
+                    mean_measures[0],
+                    rate,
+                    means,
+                )
             marks = state.read_marks()
             with tf.control_dependencies([state.arrivals.heard()]):
                 arrived = state.read_marks()
@@ -238,7 +244,9 @@ class ServedBenchmark(Benchmark):
         applied, rate = self._applied(pairs, global_step, scale)
         summary = None
         if self._params.save_summaries_steps and self._tasks.leads:
-            summary = summary_of(self._params.summary_verbosity, measures[0], rate, pairs)
+            summary = summary_of(
+                self._params.summary_verbosity, self._params.loss_type_to_report, measures[0], rate, pairs
+            )
         after = self._step_made([*applied, *averages], global_step)
         with tf.control_dependencies([after, *variables.refresh([after])]):
             job = state.job.read()
@@ -381,14 +389,18 @@ class ServedBenchmark(Benchmark):
             # What is computed from here on with variables of before counts for nothing.
             session.run(built.set_job[1], {built.set_job[0]: [0, 0, 0]})
         session.run(built.first)
+
+        def set_value(name: str, value: Any) -> None:
+            _, placeholder, assign = built.loads[name]
+            session.run(assign, {placeholder: value})
+
         if newest is not None:
             assert built.restore_into is not None
-            built.restore_into.restore(session, newest)
+            built.restore_into.restore(session, newest, set_value)
             self._print(f"Restored {newest}")
         elif self._params.backbone_model_path is not None:
             for name, value in backbone_values(self._params.backbone_model_path, built.model).items():
-                _, placeholder, assign = built.loads[name]
-                session.run(assign, {placeholder: value})
+                set_value(name, value)
             self._print(f"Backbone from {self._params.backbone_model_path}")
         if anew and newest is None:
             self._print("There is no checkpoint yet; the training starts over")
