@@ -20,8 +20,8 @@ def notes(params: Params, *, device: str) -> list[str]:
             lines.append(f"--{name} {reason}")
     if params.use_fp16 and device == "cpu":
         lines.append(
-            "--use_fp16: TensorFlow has no fast float16 kernels for processors (ResNet-50: 0.3 images a second "
-            "on a rank); leave the flag out there, float32 is many times faster"
+            "--use_fp16: TensorFlow has no fast float16 kernels for processors (ResNet-50: 0.3 images/s on a "
+            "rank); leave the flag out there, float32 is many times faster"
         )
     if params.changed("compact_gradient_transfer") and not params.use_fp16:
         lines.append("--compact_gradient_transfer has no effect without --use_fp16: gradients are float32")
