@@ -195,7 +195,7 @@ assert main([*common, f"--train_dir={folder}/run", "--save_summaries_steps=4", "
     f"--trace_file={folder}/trace", "--nouse_chrome_trace_format", f"--tfprof_file={folder}/profile",
     f"--graph_file={folder}/graph.txt", "--loss_type_to_report=base_loss", "--display_perf_ewma=1",
     f"--benchmark_log_dir={folder}/log", "--benchmark_test_id=mine", f"--result_json={folder}/r.json",
-    "--init_learning_rate=0.125", "--display_every=2"]) == 0
+    "--init_learning_rate=0.125", "--display_every=2", "--print_training_accuracy"]) == 0
 assert main([*common, f"--result_json={folder}/r.json"]) == 0
 trace = text_format.Parse(open(folder + "/trace").read(), tf.compat.v1.RunMetadata().step_stats)
 profile = ProfileProto()
@@ -259,11 +259,14 @@ def test_benchmark_log(files: tuple[Path, Any]) -> None:
     assert parameters["init_learning_rate"] == ("float_value", 0.125)
     metrics = [json.loads(line) for line in (folder / "log" / "metric.log").read_text().splitlines()]
     assert [(m["name"], m["global_step"]) for m in metrics] == [
-        *(("current_examples_per_sec", step) for step in (1, 2, 4, 6)), ("average_examples_per_sec", 6),
+        *((name, step) for step in (1, 2, 4, 6)
+          for name in ("current_examples_per_sec", "top_1_accuracy", "top_5_accuracy")),
+        ("average_examples_per_sec", 6),
     ]  # fmt: skip
     result = found["results"][0]
     assert metrics[-1]["value"] == result["images_per_sec"]
-    assert metrics[-2]["value"] == pytest.approx(8 / result["step_seconds"][-1])
+    assert metrics[-4]["value"] == pytest.approx(8 / result["step_seconds"][-1])
+    assert [m["value"] for m in metrics[-3:-1]] == [result[f"top_{k}_accuracy"] for k in (1, 5)]
     # --display_perf_ewma=1: the newest step alone.
     assert result["rank_images_per_sec"] == pytest.approx(8 / result["step_seconds"][-1])
     assert result["test_id"] == "mine"

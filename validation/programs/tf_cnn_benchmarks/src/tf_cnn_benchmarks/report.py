@@ -78,12 +78,20 @@ def header_line(params: Params) -> str:
 
 def step_line(params: Params, step: int, speed: Speed, measures: Any) -> str:
     """`measures`: [loss, top-1, top-5, images]. A forward pass has no loss; its column stays."""
-    loss, top1, top5, images = (float(x) for x in measures)
+    loss = 0.0 if params.forward_only else float(measures[0])
     text = (
         f"{step}\timages/sec: {speed.mean:.1f} +/- {speed.uncertainty:.1f} (jitter = {speed.jitter:.1f})"
-        f"\t{0.0 if params.forward_only else loss:.3f}"
+        f"\t{loss:.3f}"
     )
-    return f"{text}\t{top1 / images:.3f}\t{top5 / images:.3f}" if _shows_accuracy(params) else text
+    return (
+        text if (shown := accuracies(params, measures)) is None else f"{text}\t{shown[0]:.3f}\t{shown[1]:.3f}"
+    )
+
+
+def accuracies(params: Params, measures: Any) -> tuple[float, float] | None:
+    """Top-1 and top-5, where step lines show them."""
+    _, top1, top5, images = (float(x) for x in measures)
+    return (top1 / images, top5 / images) if _shows_accuracy(params) else None
 
 
 def _shows_accuracy(params: Params) -> bool:

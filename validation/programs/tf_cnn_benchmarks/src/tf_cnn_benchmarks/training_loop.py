@@ -217,7 +217,7 @@ class TrainingLoop:
         estimate = speed(times, self._batch, self._params.display_perf_ewma)
         self._print(report.step_line(self._params, step, estimate, measures))
         if self._between.log is not None:
-            self._between.log.metric("current_examples_per_sec", estimate.mean, step)
+            self._between.log.step(step, estimate.mean, report.accuracies(self._params, measures))
 
     def _exchange_cost(self) -> dict[str, Any]:
         """With --exchange_blocks. Without exchange the ranks' variables drift apart; nothing but speeds is

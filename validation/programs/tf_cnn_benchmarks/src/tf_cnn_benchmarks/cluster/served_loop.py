@@ -125,7 +125,7 @@ class ServedLoop:
         estimate = speed(self._times, self._batch, self._params.display_perf_ewma)
         self._print(report.step_line(self._params, step, estimate, measures))
         if self.between.log is not None:
-            self.between.log.metric("current_examples_per_sec", estimate.mean, step)
+            self.between.log.step(step, estimate.mean, report.accuracies(self._params, measures))
 
     def _after(self, session: Any, before: int, done: int, *, last: bool) -> tuple[float, bool]:
         """What is due after a step: the seconds that took, and whether the training ends."""
