@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 
 PIXELS, CLASSES = 32, 10
 MOMENTUM = 0.9
+"""Nesterov's, as of tf_cnn_benchmarks."""
 
 
 @dataclass(frozen=True)

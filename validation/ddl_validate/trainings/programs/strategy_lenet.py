@@ -44,7 +44,7 @@ class Training:
         self._global_batch = schedule.batch * workers
         with strategy.scope():
             self.model = lenet()
-            self._optimizer = tf_keras.optimizers.SGD(schedule.rate, momentum=digits.MOMENTUM)
+            self._optimizer = tf_keras.optimizers.SGD(schedule.rate, momentum=digits.MOMENTUM, nesterov=True)
         self._images, self._labels = digits.load(training=False)
 
     def step(self, iterator: Any) -> None:

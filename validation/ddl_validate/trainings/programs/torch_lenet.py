@@ -74,7 +74,7 @@ def main() -> None:
     dist.init_process_group(options.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     model = DistributedDataParallel(lenet())
-    optimizer = torch.optim.SGD(model.parameters(), lr=schedule.rate, momentum=digits.MOMENTUM)
+    optimizer = torch.optim.SGD(model.parameters(), lr=schedule.rate, momentum=digits.MOMENTUM, nesterov=True)
     support: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if options.lms_limit:
         import lms.torch

@@ -59,6 +59,9 @@ def test_processes_equal_one_with_the_whole_batch(
         out = (tmp_path / f"{leader}.out").read_text()
         others = [task for task in tasks._running if task != leader]
         assert not any((tmp_path / f"{task}.out").read_text() for task in others), "only one task prints"
+    assert "Sync:        True\n" in out
+    assert f"SingleSess:  {mode == 'distributed_all_reduce'}\n" in out
+    assert ("AllReduce:   None\n" in out) == mode.endswith("all_reduce")
     assert f"Variables:   {mode}\n" in out and "Batch size:  32 global\n             16 per device\n" in out
     found = weights(tmp_path, STEPS)
     folder, wanted = reference

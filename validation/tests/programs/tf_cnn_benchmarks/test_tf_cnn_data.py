@@ -134,7 +134,7 @@ def test_training_and_evaluation_on_tfrecords(tf_env: Environment, records: Path
         [*flags[:2], "--batch_size=3", flags[3], "--eval"],
     )
     assert "Dataset:     imagenet\n" in trained.ok().out
-    assert "Num batches: 10\n" in trained.out and (tmp_path / "model.ckpt-10.index").exists()
+    assert "Num batches: 10\n" in trained.out and (tmp_path / "model.ckpt-20.index").exists()
     assert "[20 examples]" in evaluated.ok().out
 
 

@@ -36,8 +36,8 @@ def run(env: Environment, folder: Path, *runs: list[str]) -> list[Any]:
 
 
 def test_an_evaluation_during_training_is_that_of_the_checkpoint(tf_env: Environment, tmp_path: Path) -> None:
-    """With batch normalisation, on two devices: the accuracy after each fifth step, and after the last one,
-    is what --eval finds in the checkpoint of that step. The training itself is not disturbed."""
+    """With batch normalisation, on two devices: the accuracy five steps after the warm-up, and after the last
+    one, is what --eval finds in the checkpoint of that step. The training itself is not disturbed."""
     train = [*DIGITS, "--num_batches=10", "--save_model_steps=5", "--optimizer=momentum", "--num_gpus=2",
              "--variable_update=replicated", "--device=cpu", "--init_learning_rate=0.05"]  # fmt: skip
     first, plain = tmp_path / "first", tmp_path / "plain"
@@ -49,8 +49,8 @@ def test_an_evaluation_during_training_is_that_of_the_checkpoint(tf_env: Environ
         [*train, f"--train_dir={plain}"],
     )  # fmt: skip
     found = trained[0]["evaluations"]
-    assert [one["global_step"] for one in found] == [5, 10, 12]
-    assert [(one["examples"], one["steps"]) for one in found] == [(360, 3)] * 3
+    assert [one["global_step"] for one in found] == [7, 12]
+    assert [(one["examples"], one["steps"]) for one in found] == [(360, 3)] * 2
     assert trained[0]["total_loss"] == pytest.approx(alone[0]["total_loss"], rel=1e-4)
     assert trained[1] == [
         [one["global_step"], f"eval/Accuracy@{k}", pytest.approx(one[f"top_{k}_accuracy"])]
@@ -58,7 +58,7 @@ def test_an_evaluation_during_training_is_that_of_the_checkpoint(tf_env: Environ
         for k in (1, 5)
     ]
     (first / "checkpoint").unlink()
-    for step, one in zip((5, 10, 12), found, strict=True):
+    for step, one in zip((7, 12), found, strict=True):
         (first / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
         # With one device and another batch.
         ((evaluated, _),) = run(tf_env, tmp_path, [*DIGITS[:2], "--eval", f"--train_dir={first}"])
@@ -71,11 +71,12 @@ def test_when_evaluations_are_due(tf_env: Environment) -> None:
 import json
 from tf_cnn_benchmarks.evaluation import EvaluationTimes
 from tf_cnn_benchmarks.params import parse
-def due(flag, steps_of_epoch):
-    times = EvaluationTimes(parse(["x", "--eval_during_training_" + flag]), steps_of_epoch)
+def due(flag, steps_of_epoch, warmup=0):
+    times = EvaluationTimes(parse(["x", "--eval_during_training_" + flag]), steps_of_epoch, warmup)
     return [step for step in range(1, 31) if times.due(step)]
 print(json.dumps([due("every_n_steps=7", 10), due("every_n_epochs=0.5", 9), due("every_n_epochs=0.3", 10),
-                  due("at_specified_steps=3,1,29", 10), due("at_specified_epochs=0.25,2", 10)]))
+                  due("at_specified_steps=3,1,29", 10), due("at_specified_epochs=0.25,2", 10),
+                  due("every_n_steps=7", 10, 10)]))
 """
     assert tf_env.evaluate(code) == [
         [7, 14, 21, 28],
@@ -83,6 +84,7 @@ print(json.dumps([due("every_n_steps=7", 10), due("every_n_epochs=0.5", 9), due(
         [3, 6, 9, 12, 15, 18, 21, 24, 27, 30],
         [1, 3, 29],
         [3, 20],
+        [17, 24],
     ]
 
 
@@ -97,7 +99,7 @@ def test_stop_at_top_1_accuracy(tf_env: Environment, tmp_path: Path) -> None:
     shown = [float(match[1]) for match in ACCURACY.finditer(trained.ok().out)]
     assert shown[-1] >= 0.9 and all(accuracy < 0.9 for accuracy in shown[:-1])
     found = json.loads(result.read_text())
-    assert found["global_step"] == found["evaluations"][-1]["global_step"] < 899
+    assert found["global_step"] == found["evaluations"][-1]["global_step"] < 909
     assert found["steps"] + found["warmup_steps"] == found["global_step"]
     assert "Stopping, as eval accuracy at least 0.9 was reached\n" in trained.out
     assert (tmp_path / "run" / f"model.ckpt-{found['global_step']}.index").exists()
@@ -108,10 +110,11 @@ def test_how_much_is_evaluated(tf_env: Environment, tmp_path: Path) -> None:
     trained = ["--data_name=digits", "--num_batches=2", f"--train_dir={tmp_path}"]
     flags = ["--data_name=digits", "--eval", f"--train_dir={tmp_path}", "--eval_batch_size=100"]
     amounts = [[], ["--num_eval_batches=2"], ["--num_eval_epochs=0.5"], ["--num_eval_epochs=1.25"]]
+    amounts.append(["--num_batches=3"])
     _, *found = tf_env.benchmarks(trained, *([*flags, *amount] for amount in amounts))
     shown = [(ACCURACY.search(one.ok().out), re.search(r"Num batches: (\d+)", one.out)) for one in found]
-    assert [int(accuracy[3]) for accuracy, _ in shown if accuracy] == [360, 200, 200, 460]
-    assert [int(batches[1]) for _, batches in shown if batches] == [4, 2, 2, 5]
+    assert [int(accuracy[3]) for accuracy, _ in shown if accuracy] == [360, 200, 200, 460, 300]
+    assert [int(batches[1]) for _, batches in shown if batches] == [4, 2, 2, 5, 3]
     assert all("Batch size:  100 global\n" in one.out for one in found)
 
 
@@ -133,7 +136,7 @@ def sleep(seconds):
     # What another job does meanwhile.
     slept.append(seconds)
     if len(slept) in (2, 3):
-        train(len(slept))
+        train({2: 2, 3: 5}[len(slept)])
     if len(slept) == 5:
         raise Ended
 
@@ -150,7 +153,12 @@ def test_each_checkpoint_that_appears_is_evaluated_once(tf_env: Environment, tmp
     """None at first, then one after 2 steps, then one after 5, then no other."""
     done = tf_env.python("-c", AGAIN, tmp_path / "run").ok()
     assert json.loads(done.out.splitlines()[-1]) == [7] * 5
-    told = [line for line in done.out.splitlines() if line.startswith(("Waiting", "Restored", "Accuracy"))]
-    kinds = [re.sub(r" .*ckpt-| .*", " ", line).strip() for line in told]
-    first, second = ["Waiting", "Restored 2", "Accuracy"], ["Waiting", "Restored 2", "Restored 5", "Accuracy"]
-    assert kinds == [*first, *second, "Waiting"]
+    told = [
+        line
+        for line in done.out.splitlines()
+        if line.startswith(("Checkpoint", "Restored", "Success", "Accuracy"))
+    ]
+    kinds = [re.sub(r" .*ckpt-| .*", " ", line).strip(" .") for line in told]
+    first = ["Checkpoint", "Successfully 2", "Accuracy"]
+    second = ["Checkpoint", "Restored 2", "Successfully 5", "Accuracy"]
+    assert kinds == [*first, *second, "Checkpoint"]

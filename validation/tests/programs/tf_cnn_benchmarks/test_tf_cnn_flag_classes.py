@@ -166,5 +166,6 @@ def test_the_commands_of_the_readme_that_users_know(tf_env: Environment) -> None
     )
     assert "total images/sec: " in plain.ok().out and not plain.err
     assert "AllReduce:   xring\n" in replicated.ok().out and "total images/sec: " in replicated.out
-    (note,) = replicated.err.splitlines()
+    half, note = replicated.err.splitlines()
+    assert "--use_fp16: " in half and "float32" in half
     assert "--all_reduce_spec=nccl" in note and "xring is taken instead" in note

@@ -18,18 +18,17 @@ for i, flags in enumerate(runs):
                  f"--partitioned_graph_file_prefix={folder}/{i}-", f"--graph_file={folder}/{i}.pb",
                  f"--result_json={folder}/{i}.json", *flags]) == 0
 # Only now: the program sets what TensorFlow reads when it is imported.
-from google.protobuf import text_format
 import tensorflow as tf
 found = []
 for i in range(len(runs)):
     counts = collections.Counter()
-    for path in glob.glob(f"{folder}/{i}-*.txt"):
-        graph = tf.compat.v1.GraphDef()
-        text_format.Parse(open(path).read(), graph)
+    for path in glob.glob(f"{folder}/{i}-_job_localhost_replica_0_task_0_device_*_0"):
+        graph = tf.compat.v1.GraphDef.FromString(open(path, "rb").read())
         counts.update(node.op for node in graph.node)
     built = tf.compat.v1.GraphDef.FromString(open(f"{folder}/{i}.pb", "rb").read())
     found.append([counts, collections.Counter(node.op for node in built.node),
-                  json.loads(open(f"{folder}/{i}.json").read())["total_loss"]])
+                  next(value for name, value in json.loads(open(f"{folder}/{i}.json").read()).items()
+                       if name in ("base_loss", "total_loss"))])
 print(json.dumps(found))
 """
 DIGITS = ["--data_name=digits", "--model=lenet"]

@@ -39,13 +39,15 @@ def train(env: Environment, ranks: int, folder: Path, *flags: str) -> dict[str, 
     else:
         run = env.ranks(ranks, "-m", "tf_cnn_benchmarks", "--variable_update=horovod", *common).ok()
         assert run.out.count("Done warm up") == 1, "only rank 0 prints"
+        assert "Devices:     ['horovod/cpu:0', 'horovod/cpu:1']\n" in run.out
+        assert "Horovod on:  cpu\n" in run.out
         assert "Variables:   horovod\n" in run.out and "Batch size:  48 global\n" in run.out
     return dict(json.loads(result.read_text().splitlines()[-1]))
 
 
 def test_two_ranks_equal_one_with_the_same_global_batch(horovod_env: Environment, tmp_path: Path) -> None:
     """Weights, slots and step count after 14 steps, loss, accuracy, and an evaluation on the ranks."""
-    evaluate = "--eval_during_training_at_specified_steps=14"
+    evaluate = "--eval_during_training_at_specified_steps=12"
     one = train(horovod_env, 1, tmp_path / "1", evaluate)
     two = train(horovod_env, 2, tmp_path / "2", evaluate, "--horovod_device=cpu")
     assert two["ranks"] == 2 and two["batch_global"] == one["batch_global"] == 48

@@ -22,18 +22,22 @@ SETUP = [
     r"SingleSess:  False",
     r"Batch size:  8 global",
     r"             4 per device",
+    r"             3 batches per prepocessing group",
     r"Num batches: 25",
     r"Num epochs:  0\.00",
     r"Devices:     \['/cpu:0', '/cpu:1'\]",
     r"NUMA bind:   False",
     r"Data format: NHWC",
+    r"RewriterConfig: remapping: ON",
     r"Optimizer:   momentum",
     r"Variables:   replicated",
     r"AllReduce:   xring",
     r"==========",
     r"Generating training model",
     r"Initializing graph",
+    r"Round up warm up steps to 3 to match batch_group_size",
     r"Running warm up",
+    r"Dumping trace to .*/new/trace.json",
     r"Done warm up",
     r"Step\tImg/sec\ttotal_loss\ttop_1_accuracy\ttop_5_accuracy",
 ]
@@ -56,7 +60,8 @@ def run(tf_env: Environment, folder: Path) -> Result:
         "--device=cpu", "--data_format=NCHW", "--allow_growth", "--num_warmup_batches=2",
         "--variable_update=replicated", "--all_reduce_spec=xring", "--optimizer=momentum",
         "--print_training_accuracy", "--num_intra_threads=1", f"--result_json={folder / 'result.json'}",
-        f"--trace_file={folder / 'new' / 'trace.json'}",
+        f"--trace_file={folder / 'new' / 'trace.json'}", "--batch_group_size=3",
+        "--rewriter_config=remapping: ON",
     ).ok()  # fmt: skip
 
 
@@ -88,18 +93,19 @@ def test_step_lines_and_total_agree_with_the_json(run: Result, folder: Path) -> 
     assert total == pytest.approx(25 * 8 / result["elapsed_seconds"], abs=0.006)
     assert result["elapsed_seconds"] >= sum(times)
     assert result["ranks"] == 1 and result["batch_global"] == 8 and result["intra_threads"] == 1
-    assert result["global_step"] == 27
+    assert result["global_step"] == 28
 
 
 def test_what_has_no_effect_is_said(run: Result) -> None:
     notes = [line for line in run.err.splitlines() if line.startswith("tf_cnn_benchmarks: ")]
-    assert len(notes) == 2
-    assert "NHWC" in notes[0] and "allow_growth" in notes[1]
+    assert len(notes) == 3
+    assert "NHWC" in notes[0] and "batch_group_size" in notes[1] and "allow_growth" in notes[2]
 
 
 def test_trace_is_a_chrome_trace(run: Result, folder: Path) -> None:
     trace = json.loads((folder / "new" / "trace.json").read_text())
     complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert any(event["ph"] == "C" for event in trace["traceEvents"]), "how much memory is in use"
     operators = {event["name"] for event in complete}
     assert any("Conv2D" in name for name in operators), operators
     assert all(event["dur"] >= 0 and "ts" in event for event in complete)
@@ -146,8 +152,20 @@ print(json.dumps([json.loads(line) for line in open(sys.argv[1])]))
 """
     plain, compiled, forward, forward_compiled = tf_env.evaluate(code, tmp_path / "r.json", timeout=200)
     assert plain["total_loss"] == pytest.approx(compiled["total_loss"], rel=1e-4)
-    assert forward["total_loss"] == pytest.approx(forward_compiled["total_loss"], rel=1e-4)
-    assert forward["mode"] == "forward-only" and forward["total_loss"] != pytest.approx(plain["total_loss"])
+    assert forward["base_loss"] == pytest.approx(forward_compiled["base_loss"], rel=1e-4)
+    assert forward["base_loss"] != pytest.approx(plain["total_loss"])
+
+
+def test_the_lines_of_a_forward_pass(tf_env: Environment) -> None:
+    """No loss and both accuracies. The header names the model as its authors do."""
+    flags = ["--model=lenet", "--forward_only", "--num_batches=1", "--num_warmup_batches=0"]
+    (run,) = tf_env.benchmarks([*flags, "--variable_update=replicated", "--use_fp16"])
+    lines = run.ok().out.splitlines()
+    assert lines[1] == "Model:       lenet5" and lines[3] == "Mode:        forward only"
+    assert {"AllReduce:   None", "Generating training model"} <= set(lines)
+    assert "Step\tImg/sec\ttotal_loss\ttop_1_accuracy\ttop_5_accuracy" in lines
+    assert re.fullmatch(STEP, lines[-4])[5] == "0.000"  # type: ignore[index]
+    assert "--use_fp16" in run.err and "no fast float16 kernels" in run.err
 
 
 def test_an_unwritable_result_is_said(tf_env: Environment, tmp_path: Path) -> None:
@@ -177,10 +195,9 @@ assert main([*common, f"--train_dir={folder}/run", "--save_summaries_steps=4", "
     f"--trace_file={folder}/trace", "--nouse_chrome_trace_format", f"--tfprof_file={folder}/profile",
     f"--graph_file={folder}/graph.txt", "--loss_type_to_report=base_loss", "--display_perf_ewma=1",
     f"--benchmark_log_dir={folder}/log", "--benchmark_test_id=mine", f"--result_json={folder}/r.json",
-    "--init_learning_rate=0.125", "--display_every=2"]) == 0
+    "--init_learning_rate=0.125", "--display_every=2", "--print_training_accuracy"]) == 0
 assert main([*common, f"--result_json={folder}/r.json"]) == 0
-trace = tf.compat.v1.RunMetadata().step_stats
-trace.ParseFromString(open(folder + "/trace", "rb").read())
+trace = text_format.Parse(open(folder + "/trace").read(), tf.compat.v1.RunMetadata().step_stats)
 profile = ProfileProto()
 profile.ParseFromString(open(folder + "/profile", "rb").read())
 graph = v1.GraphDef()
@@ -213,14 +230,15 @@ def test_records_of_a_step(files: tuple[Path, Any]) -> None:
 
 
 def test_summaries(files: tuple[Path, Any]) -> None:
-    """At steps 4 and 8: the loss, the rate, and histograms over all elements of gradients and variables."""
+    """At steps 2 and 6, which are 0 and 4 after the warm-up: the loss, the rate, and histograms over all
+    elements of gradients and variables."""
     _, found = files
-    assert {step for step, _, _ in found["summaries"]} == {4, 8}
-    first = {tag: value for step, tag, value in found["summaries"] if step == 4}
-    assert first["learning_rate"] == 0.125 and 1 < first["loss"] < 3
-    weights = {"model/conv0/weights": 150, "model/dense0/weights": 120 * 84, "model/classifier0/bias": 10}
-    for name, size in weights.items():
-        assert first[name] == first[f"{name}/gradient"] == size
+    assert {step for step, _, _ in found["summaries"]} == {2, 6}
+    first = {tag: value for step, tag, value in found["summaries"] if step == 2}
+    assert first["learning_rate"] == 0.125 and 1 < first["base_loss"] < 3
+    sizes = {"conv0/conv2d/kernel": 150, "affine0/weights": 120 * 84, "affine1/biases": 10}
+    for name, size in sizes.items():
+        assert first[f"v/cg/{name}"] == first[f"v/cg/{name}/gradients"] == size
     assert len(first) == 2 + 2 * 10
 
 
@@ -241,11 +259,14 @@ def test_benchmark_log(files: tuple[Path, Any]) -> None:
     assert parameters["init_learning_rate"] == ("float_value", 0.125)
     metrics = [json.loads(line) for line in (folder / "log" / "metric.log").read_text().splitlines()]
     assert [(m["name"], m["global_step"]) for m in metrics] == [
-        *(("current_examples_per_sec", step) for step in (3, 4, 6, 8)), ("average_examples_per_sec", 8),
+        *((name, step) for step in (1, 2, 4, 6)
+          for name in ("current_examples_per_sec", "top_1_accuracy", "top_5_accuracy")),
+        ("average_examples_per_sec", 6),
     ]  # fmt: skip
     result = found["results"][0]
     assert metrics[-1]["value"] == result["images_per_sec"]
-    assert metrics[-2]["value"] == pytest.approx(8 / result["step_seconds"][-1])
+    assert metrics[-4]["value"] == pytest.approx(8 / result["step_seconds"][-1])
+    assert [m["value"] for m in metrics[-3:-1]] == [result[f"top_{k}_accuracy"] for k in (1, 5)]
     # --display_perf_ewma=1: the newest step alone.
     assert result["rank_images_per_sec"] == pytest.approx(8 / result["step_seconds"][-1])
     assert result["test_id"] == "mine"

@@ -85,7 +85,7 @@ def test_apart_the_others_go_on_without_a_killed_worker(tf_env: Environment, tmp
             "ps 0", f"ps 0 ends; worker 1 ({tasks.cluster['worker'][1]}) did not report that it is done"
         )
     found = json.loads(result.read_text())
-    wanted = -(-6 * 1437 // 16)
+    wanted = (2 + -(-6 * 1437 // 48)) * 3
     # Workers that were in their last step when that number was reached finish it.
     assert wanted <= found["global_step"] <= wanted + 2
     assert found["evaluations"][-1]["top_1_accuracy"] > 0.9

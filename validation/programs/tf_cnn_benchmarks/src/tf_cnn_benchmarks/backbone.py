@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from tf_cnn_benchmarks.checkpoint import stored_names
 from tf_cnn_benchmarks.errors import BenchmarkError
 
-HEAD = "model/classifier"
+LAST = re.compile(r"/affine(\d+)/")
 
 
 def backbone_values(path: str, variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,13 +27,16 @@ def backbone_values(path: str, variables: Mapping[str, Any]) -> dict[str, Any]:
             "or its folder"
         ) from None
     shapes = reader.get_variable_to_shape_map()
+    stored = stored_names(shapes)
+    numbers = {name: int(found[1]) for name in variables if (found := LAST.search(name))}
+    head = max(numbers.values())
     fitting = [
         name
         for name, variable in variables.items()
-        if not name.startswith(HEAD) and shapes.get(name) == variable.shape.as_list()
+        if numbers.get(name) != head and shapes.get(stored.get(name, "")) == variable.shape.as_list()
     ]
     if not fitting:
         raise BenchmarkError(
             f"--backbone_model_path={path} holds no variable of this model; use one of the same --model"
         )
-    return {name: reader.get_tensor(name) for name in fitting}
+    return {name: reader.get_tensor(stored[name]) for name in fitting}

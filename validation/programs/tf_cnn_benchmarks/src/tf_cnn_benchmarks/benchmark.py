@@ -17,8 +17,7 @@ from tf_cnn_benchmarks import __version__, report
 from tf_cnn_benchmarks.all_reduce_spec import stands_for_nccl
 from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark_log import BenchmarkLog
-from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies
-from tf_cnn_benchmarks.choices import SERVED
+from tf_cnn_benchmarks.checkpoint import Checkpoints, copies_from_first, first_copies, model_variables
 from tf_cnn_benchmarks.cluster.server import open_session
 from tf_cnn_benchmarks.cluster.spec import Cluster
 from tf_cnn_benchmarks.datasets import Batch, Data, InputOptions, Shard, open_data
@@ -35,12 +34,16 @@ from tf_cnn_benchmarks.summaries import Events, summary_of
 from tf_cnn_benchmarks.towers import Tower, build_tower
 from tf_cnn_benchmarks.trace import StepRecorder, write_graph
 from tf_cnn_benchmarks.training_loop import Between, Plan, Steps, TrainingLoop
-from tf_cnn_benchmarks.variable_update import Pairs, VariableUpdate, clipped, default_spec
+from tf_cnn_benchmarks.variable_update import Pairs, VariableUpdate, clipped
 from tf_cnn_benchmarks.workers import Workers
 
 v1 = tf.compat.v1
 
 DEFAULT_WARMUP = 10
+
+
+def warmup_asked(params: Params) -> int:
+    return DEFAULT_WARMUP if params.num_warmup_batches is None else params.num_warmup_batches
 
 
 @dataclass
@@ -107,6 +110,8 @@ class Benchmark:
         self._batch = self._device_batch * len(self._machine.devices)
         self._global_batch = self._batch * workers.size
         self._update_batch = self._global_batch
+        # Whole groups, lest the clock starts within one.
+        self._warmup = -(-warmup_asked(params) // params.batch_group_size) * params.batch_group_size
         self._examples = self._data.examples(training=not params.eval)
         self._print = report.Printer(sys.stdout, silent=workers.rank != 0)
         self._evaluator = self._make_evaluator() if params.eval or params.evaluated else None
@@ -139,7 +144,7 @@ class Benchmark:
                 print(f"tf_cnn_benchmarks: {note}", file=sys.stderr, flush=True)
         self._print(*self._setup_lines())
         log = self._benchmark_log()
-        self._print(f"Generating {self._mode()} model")
+        self._print(*(f"Generating {kind} model" for kind in self._models()))
         graph = tf.Graph()
         with graph.as_default(), tf.device(self._home):
             # Ranks draw different random numbers (dropout, crops); variables are made equal below.
@@ -147,13 +152,22 @@ class Benchmark:
             built = self._build()
             between = self._between(log)
             graph.finalize()
-            if params.graph_file and self._workers.rank == 0:
-                write_graph(params.graph_file, graph)
+            self._announce(graph)
             result = self._run_graph(graph, built, between)
         result = {**self._description(), **result}
         if params.result_json and self._workers.rank == 0:
             report.write_json(Path(params.result_json), result)
         return result
+
+    def _announce(self, graph: Any) -> None:
+        """The lines before the first step, and --graph_file."""
+        params = self._params
+        if not params.eval:
+            self._print("Initializing graph")
+            if self._warmup != warmup_asked(params):
+                self._print(f"Round up warm up steps to {self._warmup} to match batch_group_size")
+        if params.graph_file and self._workers.rank == 0:
+            write_graph(params.graph_file, graph, self._print)
 
     def _session_config(self) -> Any:
         return session_config(self._params, self._machine, self._workers)
@@ -164,7 +178,6 @@ class Benchmark:
         with self._session(graph, config) as session:
             if self._params.eval:
                 return self._evaluate(session, built)
-            self._print("Initializing graph")
             return self._train(session, built, between, config)
 
     def _session(self, graph: Any, config: Any) -> Any:
@@ -188,7 +201,7 @@ class Benchmark:
         batches, inputs = self._inputs(training=not params.eval, device_batch=self._device_batch)
         update = VariableUpdate(params, self._machine.devices, self._machine.parameter_device, workers)
         towers = update.build(self._tower(inputs, training=params.training, scale=scale.factor))
-        model = {k: v for k, v in first_copies().items() if k.startswith("model/")}
+        model = model_variables()
         measures = self._measures(towers)
         # A forward pass is run by fetching its results: TensorFlow drops what only control edges lead to.
         steps = Steps(measures, measures, None, None)
@@ -214,6 +227,7 @@ class Benchmark:
             seconds=params.save_model_secs,
             steps=params.save_model_steps or 0,
             keep=params.max_ckpts_to_keep,
+            uncounted=self._warmup_of_all(),
         )
 
     def _tower(
@@ -305,7 +319,9 @@ class Benchmark:
         alone = build(exchange=False)[0] if params.exchange_blocks else None
         summary = None
         if params.save_summaries_steps and self._workers.rank == 0:
-            summary = summary_of(params.summary_verbosity, measures[0], rate, pairs)
+            summary = summary_of(
+                params.summary_verbosity, params.loss_type_to_report, measures[0], rate, pairs
+            )
         return Steps(trained, measures, alone, summary)
 
     def _measures(self, towers: list[Tower]) -> Any:
@@ -347,8 +363,14 @@ class Benchmark:
         """The variables of that checkpoint, or as they are on rank 0, equal on all ranks."""
         if checkpoint is not None:
             assert built.restore_into is not None
-            built.restore_into.restore(session, checkpoint)
-            self._print(f"Restored {checkpoint}")
+            built.restore_into.restore(
+                session, checkpoint, lambda name, value: self._set(session, name, value)
+            )
+            self._print(
+                f"Successfully loaded model from {checkpoint}."
+                if self._params.eval
+                else f"Restored {checkpoint}"
+            )
         # Only rank 0 needs to see the checkpoint's folder.
         self._equalize(session, self._loads)
         done = int(session.run(built.global_step))
@@ -365,23 +387,39 @@ class Benchmark:
         _, placeholder, assign = self._loads[name]
         session.run(assign, {placeholder: value})
 
-    def _plan(self, done: int) -> Plan:
-        params = self._params
-        warmup = DEFAULT_WARMUP if params.num_warmup_batches is None else params.num_warmup_batches
-        if params.num_epochs is None:
-            return Plan(warmup, params.num_batches or DEFAULT_BATCHES)
-        remaining = self._steps_of_epochs() - (done if params.training else 0)
-        if remaining <= 0:
-            raise BenchmarkError(
-                f"--train_dir={params.train_dir} has {done} steps, which is --num_epochs={params.num_epochs} "
-                "already; give more epochs"
-            )
-        warmup = min(warmup, remaining - 1)
-        return Plan(warmup, remaining - warmup)
+    def _warmup_of_all(self) -> int:
+        """The warm-up of the training in steps of the step count."""
+        return self._warmup
 
-    def _steps_of_epochs(self) -> int:
-        epochs = self._params.num_epochs or 0.0
-        return max(1, int(np.ceil(epochs * self._examples / self._update_batch - 1e-9)))
+    def _plan(self, done: int) -> Plan:
+        """A training ends at the same step however often it is interrupted."""
+        if not self._params.training:
+            return Plan(self._warmup, self._timed_steps(), 0)
+        remaining = max(0, self._warmup + self._timed_steps() - done)
+        if not remaining:
+            self._say_that_nothing_is_left(done)
+        warmup = min(self._warmup, max(0, remaining - 1))
+        return Plan(warmup, remaining - warmup, self._warmup)
+
+    def _say_that_nothing_is_left(self, done: int) -> None:
+        params = self._params
+        if self._workers.rank:
+            return
+        flag = "num_batches" if params.num_epochs is None else "num_epochs"
+        length = self._timed_steps() if params.num_epochs is None else params.num_epochs
+        print(
+            f"tf_cnn_benchmarks: --train_dir={params.train_dir} has {done} steps, with which "
+            f"--{flag}={length} is reached; nothing is left to train",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _timed_steps(self) -> int:
+        """--num_batches, or as many as --num_epochs are."""
+        params = self._params
+        if params.num_epochs is None:
+            return params.num_batches or DEFAULT_BATCHES
+        return max(1, int(np.ceil(params.num_epochs * self._examples / self._global_batch - 1e-9)))
 
     def _between(self, log: BenchmarkLog | None) -> Between:
         """The files of rank 0 that are written between steps."""
@@ -391,16 +429,16 @@ class Benchmark:
             events = Events(Path(params.train_dir or "."), "train_dir")
         if first and self._evaluator is not None and "eval_dir" in params.present:
             self._events_of_evaluation = Events(Path(params.eval_dir), "eval_dir")
-        recorder = StepRecorder(params) if first and StepRecorder.flags_given(params) else None
-        times = EvaluationTimes(params, self._examples / self._update_batch)
+        recorder = StepRecorder(params, self._print) if first and StepRecorder.flags_given(params) else None
+        times = EvaluationTimes(params, self._examples / self._update_batch, self._warmup_of_all())
         return Between(None, events, log, recorder, None, times)
 
     def _train(self, session: Any, built: Graph, between: Between, config: Any) -> dict[str, Any]:
         params = self._params
         done = self._initialize(session, built)
         plan = self._plan(done)
-        if not plan.warmup and (files := StepRecorder.flags_given(params)):
-            raise BenchmarkError(f"--{files[0]} records the last warm-up step; let there be at least one")
+        if not self._warmup and (files := StepRecorder.flags_given(params)):
+            raise BenchmarkError(f"--{files[0]} records a warm-up step; let there be at least one")
         if params.freeze_when_forward_only:
             session, measures, batches = frozen_session(session, config, built.steps.measures, built.batches)
             start_input(session, batches, done)
@@ -480,7 +518,7 @@ class Benchmark:
             if self._workers.mean(np.asarray([float(appeared)]), "checkpoint")[0]:
                 return newest
             if not waited:
-                self._print(f"Waiting for a checkpoint in {self._params.train_dir}")
+                self._print(f"Checkpoint not found in {self._params.train_dir}")
             waited = True
             time.sleep(interval)
 
@@ -494,7 +532,7 @@ class Benchmark:
             return None
         log = BenchmarkLog(Path(params.benchmark_log_dir or ""))
         log.run(
-            model=params.model,
+            model=self._model.title,
             dataset=self._data.title,
             tensorflow=tf.__version__,
             test_id=params.benchmark_test_id,
@@ -508,42 +546,52 @@ class Benchmark:
         if self._params.eval:
             return "evaluation"
         if self._params.forward_only:
-            return "forward-only"
-        return "training + validation" if self._params.evaluated else "training"
+            return "forward only"
+        return "training + evaluation" if self._params.evaluated else "training"
+
+    def _models(self) -> list[str]:
+        """The kinds of model that the graph holds."""
+        if self._params.eval:
+            return ["evaluation"]
+        return ["training", "evaluation"] if self._evaluator is not None else ["training"]
 
     def _setup_lines(self) -> list[str]:
         params = self._params
-        if params.num_epochs is not None:
-            batches = self._steps_of_epochs()
-        elif params.eval:
+        batches = self._timed_steps()
+        spec = params.all_reduce_spec
+        if params.eval:
             assert self._evaluator is not None
             batches = self._evaluator.steps
-        else:
-            batches = params.num_batches or DEFAULT_BATCHES
-        spec = params.all_reduce_spec or default_spec(params.variable_update)
-        spec = stands_for_nccl(spec) or spec
-        epochs = params.num_epochs or batches * self._global_batch / self._examples
         return report.setup_lines(
             tensorflow=tf.__version__,
-            model=params.model,
+            model=self._model.title,
             dataset=self._data.title,
             mode=self._mode(),
+            single_session=params.variable_update == "distributed_all_reduce",
+            batch_group=params.batch_group_size,
             global_batch=self._global_batch,
             device_batch=self._device_batch,
             num_batches=batches,
-            num_epochs=epochs,
-            devices=self._machine.devices,
+            num_epochs=batches * self._global_batch / self._examples,
+            devices=self._shown_devices(),
             data_format=self._machine.data_format,
+            rewriter_config=params.rewriter_config,
             optimizer=params.optimizer,
             variables=params.variable_update,
-            all_reduce=spec if self._names_all_reduce() else None,
+            all_reduce=(stands_for_nccl(spec) or spec) if spec else None,
+            horovod_device=params.horovod_device if params.variable_update == "horovod" else None,
             numa_bind=params.use_numa_affinity,
             cluster=self._cluster.jobs if self._cluster is not None else None,
-            sync=params.cross_replica_sync if params.variable_update in SERVED else None,
+            sync=params.cross_replica_sync,
         )
 
-    def _names_all_reduce(self) -> bool:
-        return self._params.variable_update in ("replicated", "distributed_all_reduce")
+    def _shown_devices(self) -> list[str]:
+        """With Horovod, those of all ranks."""
+        devices = self._machine.devices
+        if self._params.variable_update != "horovod":
+            return devices
+        kind = devices[0].strip("/").partition(":")[0]
+        return [f"horovod/{kind}:{rank}" for rank in range(self._workers.size)]
 
     def _description(self) -> dict[str, Any]:
         params, machine = self._params, self._machine

@@ -52,6 +52,12 @@ class BenchmarkLog:
         }
         self._write(METRIC, "a", json.dumps(content) + "\n")
 
+    def step(self, step: int, examples_per_sec: float, accuracies: tuple[float, float] | None) -> None:
+        """Adds what a step line shows; the accuracies are top-1 and top-5."""
+        self.metric("current_examples_per_sec", examples_per_sec, step)
+        for k, accuracy in zip((1, 5), accuracies or (), strict=False):
+            self.metric(f"top_{k}_accuracy", accuracy, step)
+
     def _write(self, name: str, mode: str, text: str) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -158,7 +158,6 @@ def _check_learning_rate(params: Params) -> None:
         "num_epochs_per_decay",
         "learning_rate_decay_factor",
         "minimum_learning_rate",
-        "num_learning_rate_warmup_epochs",
     )
     if params.piecewise_learning_rate_schedule is not None:
         for name in (*others, "resnet_base_lr"):

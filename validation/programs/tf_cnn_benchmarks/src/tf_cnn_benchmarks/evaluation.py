@@ -55,14 +55,19 @@ class Evaluator:
             return self._params.num_eval_batches
         if self._params.num_eval_epochs is not None:
             return max(1, math.ceil(self._params.num_eval_epochs * self._steps_of_epoch - ROUNDING))
-        if self._synthetic:
+        if self._synthetic or self._given:
             return self._params.num_batches or DEFAULT_BATCHES
         return math.ceil(self._steps_of_epoch)
+
+    @property
+    def _given(self) -> bool:
+        """Whether --num_batches is the length of the evaluation, not that of a training."""
+        return self._params.eval and self._params.num_batches is not None
 
     def _parts(self) -> list[int | None]:
         """Numbers of steps, each from the first image on; None goes to the last one."""
         epochs = self._params.num_eval_epochs
-        if self._synthetic or self._params.num_eval_batches is not None:
+        if self._synthetic or self._params.num_eval_batches is not None or (epochs is None and self._given):
             return [self.steps]
         if epochs is None:
             return [None]
@@ -75,7 +80,7 @@ class Evaluator:
         run = session.make_callable(graph.measures)
         sums = np.zeros(3)
         steps = 0
-        begun = time.perf_counter()
+        begun = shown = time.perf_counter()
         for part in self._parts():
             graph.restart(session)
             remaining = part
@@ -88,7 +93,9 @@ class Evaluator:
                 remaining = None if remaining is None else remaining - 1
                 if steps % self._params.display_every == 0 and sums[2]:
                     now = time.perf_counter()
-                    self._print(f"{steps}\t{steps * self._batch / (now - begun):.1f} examples/sec")
+                    examples = self._params.display_every * self._batch
+                    self._print(f"{steps}\t{examples / (now - shown):.1f} examples/sec")
+                    shown = now
         elapsed = time.perf_counter() - begun
         top1, top5, images = self._workers.mean(sums, "evaluation") * self._workers.size
         if not images:
@@ -105,10 +112,11 @@ class Evaluator:
 
 
 class EvaluationTimes:
-    """After which steps a training is evaluated; an epoch has `steps_of_epoch` steps, in general no whole
-    number."""
+    """After which steps of the step count a training is evaluated; an epoch has `steps_of_epoch` steps, in
+    general no whole number. The first `uncounted` steps, those of the warm-up, do not count."""
 
-    def __init__(self, params: Params, steps_of_epoch: float) -> None:
+    def __init__(self, params: Params, steps_of_epoch: float, uncounted: int) -> None:
+        self._uncounted = uncounted
         self._every: float | None = None
         if params.eval_during_training_every_n_steps is not None:
             self._every = float(params.eval_during_training_every_n_steps)
@@ -122,6 +130,9 @@ class EvaluationTimes:
 
     def due(self, step: int) -> bool:
         """Whether the training is evaluated when `step` steps are done."""
+        step -= self._uncounted
+        if step <= 0:
+            return False
         if self._every is None:
             return step in self._at
         return math.floor(step / self._every + ROUNDING) > math.floor((step - 1) / self._every + ROUNDING)

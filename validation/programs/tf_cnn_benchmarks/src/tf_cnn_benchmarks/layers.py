@@ -14,6 +14,8 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
+NETWORK = "cg"
+"""The scope of a network's variables."""
 BATCH_NORM_DECAY = 0.9
 BATCH_NORM_EPSILON = 1e-5
 
@@ -26,6 +28,8 @@ class Layers:
     on any device and under any --variable_update, starts from the same ones.
     `trainable` lists the variables that get gradients, in the order in which they were made (or found again).
     `update_ops` collects the batch-normalisation averages' updates, to be run with the training step.
+    Variables have the names that users know from checkpoints, such as conv0/conv2d/kernel, conv0/biases,
+    batchnorm0/gamma and affine0/weights. Layers of a kind are numbered through the whole network.
     """
 
     def __init__(self, *, training: bool, data_format: str, dtype: Any, seed: int) -> None:
@@ -39,7 +43,8 @@ class Layers:
 
     # Variables
 
-    def _scope(self, kind: str) -> Any:
+    def block(self, kind: str) -> Any:
+        """The scope of a group of layers."""
         number = self._numbers.get(kind, 0)
         self._numbers[kind] = number + 1
         return v1.variable_scope(f"{kind}{number}")
@@ -52,10 +57,10 @@ class Layers:
             self.trainable.append(variable)
         return variable
 
-    def _weights(self, shape: Sequence[int], fan_in: int) -> Any:
+    def _weights(self, name: str, shape: Sequence[int], fan_in: int) -> Any:
         """He initialisation (arXiv:1502.01852), which keeps the size of activations through rectifiers."""
-        name = v1.get_variable_scope().name.partition("model/")[2] + "/weights"
-        seed = (self.seed + zlib.crc32(name.encode())) % 2**31
+        full_name = f"{v1.get_variable_scope().name}/{name}"
+        seed = (self.seed + zlib.crc32(full_name.partition(f"{NETWORK}/")[2].encode())) % 2**31
         initial = v1.random_normal_initializer(stddev=(2.0 / fan_in) ** 0.5, seed=seed)
 
         def initializer(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> Any:
@@ -67,7 +72,10 @@ class Layers:
             finally:
                 graph.seed = graph_seed
 
-        return self._cast(self._variable("weights", shape, initializer))
+        return self._cast(self._variable(name, shape, initializer))
+
+    def _biases(self, units: int) -> Any:
+        return self._cast(self._variable("biases", [units], v1.zeros_initializer()))
 
     def _cast(self, variable: Any) -> Any:
         return variable if self.dtype == tf.float32 else tf.cast(variable, self.dtype)
@@ -124,24 +132,29 @@ class Layers:
         activation: str | None = "relu",
     ) -> Any:
         """A convolution; with `batch_norm` normalised (which makes a bias superfluous), else with a bias
-        unless `bias` is False."""
+        unless `bias` is False. The `padding` is TensorFlow's, or FIXED: even with a stride it depends on the
+        kernel alone, not on the size of the image."""
         height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         channels = self.channels(x)
-        with self._scope("conv"):
-            weights = self._weights([height, width, channels, filters], height * width * channels)
+        if padding == "FIXED":
+            padding = "SAME" if stride == 1 or height == 1 else "VALID"
+            if padding == "VALID":
+                x = self.pad_border(x, (height - 1) // 2, height // 2)
+        with self.block("conv"):
+            shape = [height, width, channels, filters]
+            weights = self._weights("conv2d/kernel", shape, height * width * channels)
             x = tf.nn.conv2d(x, weights, self._window(stride, stride), padding, data_format=self.data_format)
             if batch_norm:
                 x = self._batch_norm(x)
             elif bias:
-                offset = self._cast(self._variable("bias", [filters], v1.zeros_initializer()))
-                x = tf.nn.bias_add(x, offset, data_format=self.data_format)
+                x = tf.nn.bias_add(x, self._biases(filters), data_format=self.data_format)
         return self._activate(x, activation)
 
     def depthwise_conv(self, x: Any, kernel: int, *, stride: int = 1, activation: str | None = "relu") -> Any:
         """A convolution of each channel by itself, normalised."""
         channels = self.channels(x)
-        with self._scope("depthwise"):
-            weights = self._weights([kernel, kernel, channels, 1], kernel * kernel)
+        with self.block("depthwise"):
+            weights = self._weights("weights", [kernel, kernel, channels, 1], kernel * kernel)
             strides = self._window(stride, stride)
             x = tf.nn.depthwise_conv2d(x, weights, strides, "SAME", data_format=self.data_format)
             x = self._batch_norm(x)
@@ -149,35 +162,33 @@ class Layers:
 
     def batch_norm(self, x: Any, *, activation: str | None = "relu") -> Any:
         """Batch normalisation on its own, for networks that normalise in front of their convolutions."""
-        with self._scope("norm"):
-            x = self._batch_norm(x)
-        return self._activate(x, activation)
+        return self._activate(self._batch_norm(x), activation)
 
     def dense(self, x: Any, units: int, *, activation: str | None = None) -> Any:
         """A fully connected layer."""
         features = self.channels(x)
-        with self._scope("dense"):
-            weights = self._weights([features, units], features)
-            bias = self._cast(self._variable("bias", [units], v1.zeros_initializer()))
-            x = tf.nn.bias_add(tf.matmul(x, weights), bias)
+        with self.block("affine"):
+            weights = self._weights("weights", [features, units], features)
+            x = tf.nn.bias_add(tf.matmul(x, weights), self._biases(units))
         return self._activate(x, activation)
 
     def classifier(self, x: Any, classes: int) -> Any:
-        """The last layer: float32 logits. Small weights, for no class is likelier at the start."""
+        """The last layer, the one with the highest number of its kind: float32 logits. Small weights, for no
+        class is likelier at the start."""
         features = self.channels(x)
-        with self._scope("classifier"):
-            weights = self._weights([features, classes], fan_in=200 * features)
-            bias = self._cast(self._variable("bias", [classes], v1.zeros_initializer()))
-            return tf.cast(tf.nn.bias_add(tf.matmul(x, weights), bias), tf.float32)
+        with self.block("affine"):
+            weights = self._weights("weights", [features, classes], fan_in=200 * features)
+            return tf.cast(tf.nn.bias_add(tf.matmul(x, weights), self._biases(classes)), tf.float32)
 
     def _batch_norm(self, x: Any) -> Any:
         """Ioffe and Szegedy, arXiv:1502.03167. The kernel blends the batch's statistics into the running
         ones itself, which spares two small operators for each of up to 150 layers."""
         shape = [self.channels(x)]
-        scale = self._variable("scale", shape, v1.ones_initializer())
-        offset = self._variable("offset", shape, v1.zeros_initializer())
-        mean = self._variable("mean", shape, v1.zeros_initializer(), trainable=False)
-        variance = self._variable("variance", shape, v1.ones_initializer(), trainable=False)
+        with self.block("batchnorm"):
+            scale = self._variable("gamma", shape, v1.ones_initializer())
+            offset = self._variable("beta", shape, v1.zeros_initializer())
+            mean = self._variable("moving_mean", shape, v1.zeros_initializer(), trainable=False)
+            variance = self._variable("moving_variance", shape, v1.ones_initializer(), trainable=False)
         x, new_mean, new_variance = v1.nn.fused_batch_norm(
             x,
             scale,

@@ -6,6 +6,7 @@ What a flag acts on stands beside it in `params.py` (`only`).
 from __future__ import annotations
 
 from tf_cnn_benchmarks.choices import REPLICATED, SERVED
+from tf_cnn_benchmarks.models import find_model
 from tf_cnn_benchmarks.params import Params, flag_fields
 
 
@@ -17,6 +18,11 @@ def notes(params: Params, *, device: str) -> list[str]:
         only = spec.metadata["only"]
         if only and params.changed(name) and (reason := _reason(only, params, device)):
             lines.append(f"--{name} {reason}")
+    if params.use_fp16 and device == "cpu":
+        lines.append(
+            "--use_fp16: TensorFlow has no fast float16 kernels for processors (ResNet-50: 0.3 images/s on a "
+            "rank); leave the flag out there, float32 is many times faster"
+        )
     if params.changed("compact_gradient_transfer") and not params.use_fp16:
         lines.append("--compact_gradient_transfer has no effect without --use_fp16: gradients are float32")
     if params.changed("agg_small_grads_max_group") and not params.agg_small_grads_max_bytes:
@@ -47,8 +53,11 @@ def _reason(only: str, params: Params, device: str) -> str | None:
         return f"concerns parameter servers; it has no effect with {params.variable_update}"
     if only == "horovod" and params.variable_update != "horovod":
         return f"concerns --variable_update=horovod; it has no effect with {params.variable_update}"
-    if only == "resnet" and "resnet" not in params.model:
-        return f"concerns ResNet models; it has no effect on {params.model}"
+    if only == "resnet" and not find_model(params.model, params.data_name).recipe.serves_resnet_base_lr:
+        return (
+            f"concerns resnet50, resnet101 and resnet152 of ImageNet; it has no effect on {params.model} of "
+            f"{params.data_name}"
+        )
     return None
 
 

@@ -15,7 +15,7 @@ def make_optimizer(params: Params, rate: Any, *, use_locking: bool = False) -> A
     locking: dict[str, Any] = {"use_locking": use_locking}
     train = tf.compat.v1.train
     if params.optimizer == "momentum":
-        return train.MomentumOptimizer(rate, params.momentum, **locking)
+        return train.MomentumOptimizer(rate, params.momentum, use_nesterov=True, **locking)
     if params.optimizer == "sgd":
         return train.GradientDescentOptimizer(rate, **locking)
     if params.optimizer == "rmsprop":

@@ -122,10 +122,15 @@ class Params:
     batch_size: int = _flag(0, "Images per device and step; 0 takes the model's own.", least=0)
 
     eval_batch_size: int = _flag(0, "Images per device and step of an evaluation; 0: --batch_size.", least=0)
-    num_batches: int | None = _flag(None, "Steps to time, warm-up not counted; 100 if unset.", least=1)
+    num_batches: int | None = _flag(
+        None,
+        "Steps to time, warm-up not counted; 100 if unset. What --train_dir holds counts: an interrupted "
+        "training, started again, ends at the same step.",
+        least=1,
+    )
     num_epochs: float | None = _flag(
         None,
-        "Train until the data has been seen this often; warm-up and what --train_dir holds count.",
+        "As many steps as see the data this often, instead of --num_batches.",
         least=0,
     )
     num_warmup_batches: int | None = _flag(
@@ -222,22 +227,29 @@ class Params:
 
     resnet_base_lr: float | None = _flag(
         None,
-        "Learning rate of the ResNet models' own schedule, for a global batch of 256.",
+        "Learning rate, for a global batch of 256, of the own schedule of ImageNet's resnet50, resnet101 and "
+        "resnet152.",
         least=0,
         only="resnet",
     )
     compute_lr_on_cpu: bool = _flag(False, "Compute the learning rate on the CPU.")
     num_learning_rate_warmup_epochs: float = _flag(
-        0.0, "Raise the rate linearly from 0 over that many epochs.", least=0
+        0.0,
+        "Raise a given rate, or the first of a piecewise schedule, linearly from 0 over that many epochs.",
+        least=0,
     )
-    momentum: float = _flag(0.9, "Momentum of --optimizer=momentum.", least=0)
+    momentum: float = _flag(0.9, "Nesterov's momentum of --optimizer=momentum.", least=0)
     rmsprop_decay: float = _flag(0.9, "Decay of --optimizer=rmsprop.", least=0)
     rmsprop_momentum: float = _flag(0.9, "Momentum of --optimizer=rmsprop.", least=0)
     rmsprop_epsilon: float = _flag(1.0, "Epsilon of --optimizer=rmsprop.", least=0)
     adam_beta1: float = _flag(0.9, "Beta 1 of --optimizer=adam.", least=0)
     adam_beta2: float = _flag(0.999, "Beta 2 of --optimizer=adam.", least=0)
     adam_epsilon: float = _flag(1e-8, "Epsilon of --optimizer=adam.", least=0)
-    weight_decay: float = _flag(4e-5, "Factor of half the sum of all squared trainable variables.", least=0)
+    weight_decay: float = _flag(
+        4e-5,
+        "Factor of half the sum of all squared trainable variables, but those of batch normalisation.",
+        least=0,
+    )
 
     single_l2_loss_op: bool = _flag(
         False, "Compute the weight decay's loss of all variables as one vector, not one by one."
@@ -284,13 +296,13 @@ class Params:
         least=0,
     )
     eval_during_training_every_n_steps: int | None = _flag(
-        None, "Evaluate each time that many steps have been trained, and at the end.", least=1
+        None, "Evaluate each time that many steps have been trained after warm-up, and at the end.", least=1
     )
     eval_during_training_every_n_epochs: float | None = _flag(
         None, "Evaluate each time that many epochs have been trained, and at the end.", least=0
     )
     eval_during_training_at_specified_steps: tuple[int, ...] = _flag(
-        (), "Evaluate after these steps, such as 100,500, and at the end."
+        (), "Evaluate after these steps, such as 100,500, counted after warm-up, and at the end."
     )
     eval_during_training_at_specified_epochs: tuple[float, ...] = _flag(
         (), "Evaluate after these epochs, such as 0.5,2, and at the end."
@@ -299,7 +311,9 @@ class Params:
         None, "End the training once an evaluation reaches this accuracy.", least=0, most=1
     )
     num_eval_batches: int | None = _flag(
-        None, "Steps of an evaluation; unset: real data once, synthetic --num_batches.", least=1
+        None,
+        "Steps of an evaluation; unset: with --eval --num_batches, else real data once, synthetic 100 steps.",
+        least=1,
     )
     num_eval_epochs: float | None = _flag(
         None, "How often an evaluation goes through its data, instead of --num_eval_batches.", least=0
@@ -355,7 +369,7 @@ class Params:
     )
     train_dir: str | None = _flag(None, "Folder of checkpoints; an existing one is continued.")
     save_model_secs: int = _flag(0, "Seconds between checkpoints; 0: only at the end.", least=0)
-    save_model_steps: int | None = _flag(None, "Steps between checkpoints.", least=1)
+    save_model_steps: int | None = _flag(None, "Steps between checkpoints, counted after warm-up.", least=1)
     max_ckpts_to_keep: int = _flag(5, "Older checkpoints are removed.", least=1)
 
     backbone_model_path: str | None = _flag(
@@ -374,7 +388,8 @@ class Params:
     )
     trace_file: str = _flag("", "Write a trace of one step to this file.")
     use_chrome_trace_format: bool = _flag(
-        True, "The trace is for chrome://tracing and Perfetto; otherwise a StepStats protocol buffer."
+        True,
+        "The trace is for chrome://tracing and Perfetto; otherwise the text of a StepStats protocol buffer.",
     )
     tfprof_file: str | None = _flag(
         None, "Write a profile of one step, a ProfileProto for tfprof, to this file."
@@ -384,8 +399,8 @@ class Params:
     )
     partitioned_graph_file_prefix: str | None = _flag(
         None,
-        "Write the graphs that the devices run, optimised and divided, to files of this name with 0.txt, "
-        "1.txt ... added.",
+        "Write the graphs that the devices run, optimised and divided, to files of this name, to which the "
+        "device's is added; as text if the name ends in txt.",
     )
     benchmark_log_dir: str | None = _flag(
         None, "Folder for benchmark_run.log and metric.log, which describe the run and its speed as JSON."

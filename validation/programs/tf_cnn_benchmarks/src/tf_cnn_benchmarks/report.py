@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+
 from tf_cnn_benchmarks.errors import BenchmarkError
 from tf_cnn_benchmarks.exchange_cost import ExchangeCost
-from tf_cnn_benchmarks.statistics import Speed
+from tf_cnn_benchmarks.params import Params
+from tf_cnn_benchmarks.statistics import Speed, speed
 
 RULE = "-" * 64
+RESUMING = "Resuming training"
+REDUCED = ("replicated", "distributed_all_reduce", "collective_all_reduce")
+"""The --variable_update whose header names --all_reduce_spec."""
 JOB_TITLES = {"ps": "PS hosts:", "worker": "Workers:", "controller": "Controller:"}
 
 
@@ -21,57 +27,83 @@ def setup_lines(
     model: str,
     dataset: str,
     mode: str,
+    single_session: bool,
     global_batch: int,
     device_batch: int,
+    batch_group: int,
     num_batches: int,
     num_epochs: float,
     devices: list[str],
     data_format: str,
+    rewriter_config: str | None,
     optimizer: str,
     variables: str,
     all_reduce: str | None,
+    horovod_device: str | None,
     numa_bind: bool,
-    cluster: Mapping[str, Sequence[str]] | None = None,
-    sync: bool | None = None,
+    cluster: Mapping[str, Sequence[str]] | None,
+    sync: bool,
 ) -> list[str]:
     """What is about to be measured. `cluster` has the addresses of each job's tasks."""
-    lines = [
+    return [
         f"TensorFlow:  {'.'.join(tensorflow.split('.')[:2])}",
         f"Model:       {model}",
         f"Dataset:     {dataset}",
         f"Mode:        {mode}",
-        "SingleSess:  False",
+        f"SingleSess:  {single_session}",
         f"Batch size:  {global_batch} global",
         f"             {device_batch} per device",
+        # Spelt as in the program whose lines these are.
+        *([f"             {batch_group} batches per prepocessing group"] if batch_group > 1 else []),
         f"Num batches: {num_batches}",
         f"Num epochs:  {num_epochs:.2f}",
         f"Devices:     {devices}",
         f"NUMA bind:   {numa_bind}",
         f"Data format: {data_format}",
+        *([f"RewriterConfig: {rewriter_config}"] if rewriter_config else []),
         f"Optimizer:   {optimizer}",
         f"Variables:   {variables}",
+        *([f"AllReduce:   {all_reduce}"] if variables in REDUCED else []),
+        *(f"{JOB_TITLES[job]:13}{','.join(tasks)}" for job, tasks in (cluster or {}).items()),
+        *([f"Sync:        {sync}"] if cluster else []),
+        *([f"Horovod on:  {horovod_device}"] if horovod_device else []),
+        "=" * 10,
     ]
-    if all_reduce:
-        lines.append(f"AllReduce:   {all_reduce}")
-    if cluster:
-        lines += [f"{JOB_TITLES[job]:13}{','.join(tasks)}" for job, tasks in cluster.items()]
-        if sync is not None:
-            lines.append(f"Sync:        {sync}")
-    return [*lines, "=" * 10]
 
 
-def header_line(*, loss: str, accuracy: bool) -> str:
-    columns = ["Step", "Img/sec", loss]
-    return "\t".join(columns + (["top_1_accuracy", "top_5_accuracy"] if accuracy else []))
+def header_line(params: Params) -> str:
+    columns = ["Step", "Img/sec", params.loss_type_to_report]
+    return "\t".join(columns + (["top_1_accuracy", "top_5_accuracy"] if _shows_accuracy(params) else []))
 
 
-def step_line(step: int, speed: Speed, loss: float, accuracy: tuple[float, float] | None) -> str:
-    """`accuracy`: top-1 and top-5 as fractions."""
+def step_line(params: Params, step: int, speed: Speed, measures: Any) -> str:
+    """`measures`: [loss, top-1, top-5, images]. A forward pass has no loss; its column stays."""
+    loss = 0.0 if params.forward_only else float(measures[0])
     text = (
         f"{step}\timages/sec: {speed.mean:.1f} +/- {speed.uncertainty:.1f} (jitter = {speed.jitter:.1f})"
         f"\t{loss:.3f}"
     )
-    return text if accuracy is None else f"{text}\t{accuracy[0]:.3f}\t{accuracy[1]:.3f}"
+    return (
+        text if (shown := accuracies(params, measures)) is None else f"{text}\t{shown[0]:.3f}\t{shown[1]:.3f}"
+    )
+
+
+def accuracies(params: Params, measures: Any) -> tuple[float, float] | None:
+    """Top-1 and top-5, where step lines show them."""
+    _, top1, top5, images = (float(x) for x in measures)
+    return (top1 / images, top5 / images) if _shows_accuracy(params) else None
+
+
+def _shows_accuracy(params: Params) -> bool:
+    return params.print_training_accuracy or params.forward_only
+
+
+def evaluation_line(step: int, *, final: bool) -> str:
+    return f"Running {'final ' if final else ''}evaluation at global_step {step}"
+
+
+def stop_line(goal: float) -> str:
+    return f"Stopping, as eval accuracy at least {goal} was reached"
 
 
 def accuracy_line(top1: float, top5: float, examples: int) -> str:
@@ -80,6 +112,27 @@ def accuracy_line(top1: float, top5: float, examples: int) -> str:
 
 def total_lines(images_per_sec: float) -> list[str]:
     return [RULE, f"total images/sec: {images_per_sec:.2f}", RULE]
+
+
+def end_lines(params: Params, images_per_sec: float) -> list[str]:
+    """After the last step."""
+    return [*total_lines(images_per_sec), *(["Done with training"] if params.evaluated else [])]
+
+
+def measured(params: Params, times: Sequence[float], batch: int, measures: Any) -> dict[str, float]:
+    """For --result_json: this rank's speed, and what the last step measured, if there was a step."""
+    found: dict[str, float] = {}
+    if times:
+        estimate = speed(list(times), batch, params.display_perf_ewma)
+        found["rank_images_per_sec"] = estimate.mean
+        found["rank_images_per_sec_uncertainty"] = estimate.uncertainty
+        found["rank_images_per_sec_jitter"] = estimate.jitter
+    if measures is not None:
+        loss, top1, top5, images = np.asarray(measures, np.float64).tolist()
+        found["base_loss" if params.forward_only else params.loss_type_to_report] = loss
+        found["top_1_accuracy"] = top1 / images
+        found["top_5_accuracy"] = top5 / images
+    return found
 
 
 def exchange_line(cost: ExchangeCost) -> str:

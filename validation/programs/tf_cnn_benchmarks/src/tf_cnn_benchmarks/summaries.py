@@ -17,17 +17,22 @@ GRADIENTS, VARIABLES = 2, 3
 """From which --summary_verbosity on."""
 
 
-def summary_of(verbosity: int, loss: Any, rate: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
+def summary_of(verbosity: int, loss_name: str, loss: Any, rate: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
     """One tensor with a step's summaries; `pairs` are (gradient, variable) as they are applied."""
     with tf.device("/cpu:0"):
-        parts = [v1.summary.scalar("loss", loss), v1.summary.scalar("learning_rate", rate)]
+        parts = [v1.summary.scalar(loss_name, loss), v1.summary.scalar("learning_rate", rate)]
         for gradient, variable in pairs:
             name = canonical_name(variable)
             if verbosity >= GRADIENTS:
-                parts.append(v1.summary.histogram(f"{name}/gradient", gradient))
+                parts.append(_histogram(f"{name}/gradients", gradient))
             if verbosity >= VARIABLES:
-                parts.append(v1.summary.histogram(name, variable.read_value()))
+                parts.append(_histogram(name, variable.read_value()))
         return v1.summary.merge(parts)
+
+
+def _histogram(tag: str, values: Any) -> Any:
+    """Under this very name; v1.summary would number one that a variable's scope has already."""
+    return tf.raw_ops.HistogramSummary(tag=tag, values=values)
 
 
 class Events:

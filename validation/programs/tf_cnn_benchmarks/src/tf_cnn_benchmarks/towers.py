@@ -7,13 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_cnn_benchmarks.layers import Layers
+from tf_cnn_benchmarks.layers import NETWORK, Layers
 from tf_cnn_benchmarks.models import Model
 from tf_cnn_benchmarks.params import Params
 
 v1 = tf.compat.v1
 
-BATCH_NORM_VARIABLES = frozenset({"scale", "offset", "mean", "variance"})
+BATCH_NORM_VARIABLES = frozenset({"gamma", "beta", "moving_mean", "moving_variance"})
 
 
 @dataclass
@@ -60,7 +60,7 @@ def build_tower(
             dtype=tf.float16 if params.use_fp16 else tf.float32,
             seed=params.tf_random_seed,
         )
-        with v1.variable_scope("model", custom_getter=getter):
+        with v1.variable_scope(NETWORK, custom_getter=getter):
             x = tf.cast(images, net.dtype)
             if data_format == "NCHW":
                 x = tf.transpose(x, [0, 3, 1, 2])
@@ -72,8 +72,11 @@ def build_tower(
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.maximum(labels, 0), logits=logits)
         data_loss = tf.reduce_sum(tf.where(counts, each, tf.zeros_like(each))) / tf.maximum(counted, 1.0)
         loss = data_loss
-        if params.loss_type_to_report == "total_loss":
-            loss += params.weight_decay * _half_of_squares(variables, at_once=params.single_l2_loss_op)
+        # A forward pass is not charged with reading all variables once more.
+        if params.loss_type_to_report == "total_loss" and not params.forward_only:
+            loss += params.weight_decay * _half_of_squares(
+                list(filter(_decays, variables)), at_once=params.single_l2_loss_op
+            )
         top1, top5 = (_hits(logits, labels, k) for k in (1, 5))
         outputs = [loss, top1, top5, counted]
         if training:
@@ -122,7 +125,13 @@ def _gradients(data_loss: Any, variables: list[Any], weight_decay: float, scale:
         gradients = [tf.cast(tf.cast(g, tf.float32) / scale, g.dtype) for g in gradients]
     if not weight_decay:
         return list(gradients)
-    return [g + weight_decay * v for g, v in zip(gradients, variables, strict=True)]
+    pairs = zip(gradients, variables, strict=True)
+    return [g + weight_decay * v if _decays(v) else g for g, v in pairs]
+
+
+def _decays(variable: Any) -> bool:
+    """What batch normalisation scales by has no reason to be small."""
+    return str(variable.op.name).rpartition("/")[2] not in BATCH_NORM_VARIABLES
 
 
 def _compile(compute: Any, images: Any, labels: Any, updates: list[Any]) -> list[Any]:

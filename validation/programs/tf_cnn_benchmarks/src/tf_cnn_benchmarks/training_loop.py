@@ -24,10 +24,12 @@ from tf_cnn_benchmarks.workers import Workers
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps of this run: `warmup` untimed ones, then `timed` ones."""
+    """Steps of this run: `warmup` untimed ones, then `timed` ones. The first `uncounted` steps of the step
+    count are the warm-up of the whole training, of which this run may be a later part."""
 
     warmup: int
     timed: int
+    uncounted: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class TrainingLoop:
         self._batch = batch
         self._evaluations: list[dict[str, Any]] = []
         self._graph_key = graph_key
+        self._uncounted = 0
         self._plain = self._callable(steps.step)
         self._measured = self._callable([steps.step, steps.measures])
         self._summarised = None
@@ -96,21 +99,23 @@ class TrainingLoop:
 
     def run(self, plan: Plan, done: int) -> dict[str, Any]:
         """All steps after the `done` ones; returns what --result_json gets."""
+        self._uncounted = plan.uncounted
+        stopped = self._warm_up(plan, done)
         # The clock needs a step, even if the goal has been reached before it runs.
-        timed = 1 if self._warm_up(plan, done) else plan.timed
+        timed = 1 if stopped else plan.timed
         done += plan.warmup
         params = self._params
-        title = report.header_line(loss=params.loss_type_to_report, accuracy=params.print_training_accuracy)
-        self._print("Done warm up", title)
+        if timed:
+            self._print("Done warm up", report.header_line(params))
         times: list[float] = []
         measures: np.ndarray[Any, Any] | None = None
         exchange: dict[str, Any] = {}
         aside = 0.0
         first = begun = time.perf_counter()
         for i in range(1, timed + 1):
-            last = i == timed or self._due(done + 1)
+            last = i == timed
             displayed = i == 1 or i % params.display_every == 0
-            values = self._step(done + 1, measured=displayed or last)
+            values = self._step(done + 1, measured=displayed or last or self._due(done + 1))
             done += 1
             times.append(time.perf_counter() - begun)
             if i == timed or not exchange:
@@ -119,38 +124,32 @@ class TrainingLoop:
             if values is not None:
                 measures = self._workers.mean(np.asarray(values, np.float64), "measures")
                 if displayed:
-                    self._show(i, done, times, measures)
-            spent, stopped = self._after(done)
+                    self._show(i, times, measures)
+            spent, reached = self._after(done, last=last)
+            stopped = stopped or reached
             aside += spent
             begun = time.perf_counter()
             if stopped:
                 break
         elapsed = time.perf_counter() - first - aside
-        total = total_speed(self._workers.size, len(times), self._batch, elapsed)
-        self._print(*report.total_lines(total))
+        total = total_speed(self._workers.size, len(times), self._batch, elapsed) if times else 0.0
+        self._print(*report.end_lines(params, total))
         if self._between.log is not None:
-            self._between.log.metric("average_examples_per_sec", total, done)
+            self._between.log.metric("average_examples_per_sec", total, len(times) * self._workers.size)
         if self._between.checkpoints is not None:
             self._between.checkpoints.save(self._session, done)
-        if self._between.evaluate is not None and not self._evaluated_at(done):
-            self._evaluate(done)
-        assert measures is not None
-        estimate = speed(times, self._batch, params.display_perf_ewma)
+        if self._between.evaluate is not None and not stopped:
+            self._evaluate(done, final=True)
         return {
             "images_per_sec": total,
             "elapsed_seconds": elapsed,
             "steps": len(times),
             "warmup_steps": plan.warmup,
             "global_step": done,
-            "rank_images_per_sec": estimate.mean,
-            "rank_images_per_sec_uncertainty": estimate.uncertainty,
-            "rank_images_per_sec_jitter": estimate.jitter,
             "step_seconds": times,
             **self._exchange_cost(),
             **({"evaluations": self._evaluations} if self._between.evaluate else {}),
-            params.loss_type_to_report: float(measures[0]),
-            "top_1_accuracy": float(measures[1] / measures[3]),
-            "top_5_accuracy": float(measures[2] / measures[3]),
+            **report.measured(params, times, self._batch, measures),
             "ddl": exchange,
         }
 
@@ -161,20 +160,20 @@ class TrainingLoop:
         recorder = self._between.recorder
         for i in range(plan.warmup):
             last = i == plan.warmup - 1
-            if last and recorder is not None:
+            if recorder is not None and i == max(0, plan.warmup - 2):
                 fetches = [self._steps.step, self._steps.measures]
                 recorder.run(self._session, fetches, graph_key=self._graph_key)
             else:
                 # Both forms of the step must be compiled and their memory allocated before the clock runs.
                 self._step(done + 1, measured=last or i == 0)
             done += 1
-            stopped = self._after(done)[1] or stopped
+            stopped = self._after(done, last=False)[1] or stopped
         return stopped
 
     def _step(self, number: int, *, measured: bool) -> Any | None:
         """Runs step `number`; its measures if they are wanted."""
         every = self._params.save_summaries_steps
-        if self._summarised is not None and every and number % every == 0:
+        if self._summarised is not None and every and (number - self._uncounted) % every == 0:
             _, values, summary = self._summarised()
             assert self._between.events is not None
             self._between.events.add(summary, number)
@@ -187,40 +186,38 @@ class TrainingLoop:
     def _due(self, step: int) -> bool:
         return self._between.evaluate is not None and self._between.times.due(step)
 
-    def _evaluated_at(self, step: int) -> bool:
-        return bool(self._evaluations) and self._evaluations[-1]["global_step"] == step
-
-    def _after(self, done: int) -> tuple[float, bool]:
-        """What is due after a step: the seconds that took, and whether the training ends."""
+    def _after(self, done: int, *, last: bool) -> tuple[float, bool]:
+        """What is due after a step: the seconds that took, and whether the training ends. The evaluation
+        after the last step is the final one."""
         begun = time.perf_counter()
         if self._between.checkpoints is not None:
             self._between.checkpoints.after_step(self._session, done)
-        stopped = self._evaluate(done) if self._due(done) else False
+        stopped = self._evaluate(done, final=False) if self._due(done) and not last else False
         return time.perf_counter() - begun, stopped
 
-    def _evaluate(self, done: int) -> bool:
+    def _evaluate(self, done: int, *, final: bool) -> bool:
         """Evaluates; whether the accuracy is the one to stop at."""
         assert self._between.evaluate is not None
-        self._print(f"Running evaluation at global_step {done}")
+        self._print(report.evaluation_line(done, final=final))
         result = self._between.evaluate(done)
         self._evaluations.append({"global_step": done, **result})
+        if final:
+            return False
         goal = self._params.stop_at_top_1_accuracy
-        if goal is None:
-            return False
-        # Rank 0 decides: a last bit that differs must not let some ranks go on alone.
-        reached = np.asarray([float(result["top_1_accuracy"] >= goal)])
-        if not self._workers.broadcast(reached, "stop")[0]:
-            return False
-        self._print(f"Stopping, as eval accuracy at least {goal} was reached")
-        return True
+        if goal is not None:
+            # Rank 0 decides: a last bit that differs must not let some ranks go on alone.
+            reached = np.asarray([float(result["top_1_accuracy"] >= goal)])
+            if self._workers.broadcast(reached, "stop")[0]:
+                self._print(report.stop_line(goal))
+                return True
+        self._print(report.RESUMING)
+        return False
 
-    def _show(self, step: int, done: int, times: list[float], measures: Any) -> None:
-        loss, top1, top5, images = (float(x) for x in measures)
-        accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
+    def _show(self, step: int, times: list[float], measures: Any) -> None:
         estimate = speed(times, self._batch, self._params.display_perf_ewma)
-        self._print(report.step_line(step, estimate, loss, accuracy))
+        self._print(report.step_line(self._params, step, estimate, measures))
         if self._between.log is not None:
-            self._between.log.metric("current_examples_per_sec", self._batch / times[-1], done)
+            self._between.log.step(step, estimate.mean, report.accuracies(self._params, measures))
 
     def _exchange_cost(self) -> dict[str, Any]:
         """With --exchange_blocks. Without exchange the ranks' variables drift apart; nothing but speeds is

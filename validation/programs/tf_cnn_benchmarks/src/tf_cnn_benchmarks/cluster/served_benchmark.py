@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tf_cnn_benchmarks.backbone import backbone_values
 from tf_cnn_benchmarks.benchmark import (
-    DEFAULT_WARMUP,
     Benchmark,
     Graph,
     ended,
@@ -24,7 +23,7 @@ from tf_cnn_benchmarks.benchmark import (
     restarter,
     start_input,
 )
-from tf_cnn_benchmarks.checkpoint import first_copies
+from tf_cnn_benchmarks.checkpoint import first_copies, model_variables
 from tf_cnn_benchmarks.cluster import peers
 from tf_cnn_benchmarks.cluster.placement import FIRST, Placement
 from tf_cnn_benchmarks.cluster.served_loop import ServedLoop
@@ -50,7 +49,7 @@ from tf_cnn_benchmarks.cluster.shared_state import SharedState
 from tf_cnn_benchmarks.cluster.spec import PS, WORKER, Cluster, task_device
 from tf_cnn_benchmarks.cluster.workers import ClusterWorkers
 from tf_cnn_benchmarks.errors import BenchmarkError
-from tf_cnn_benchmarks.evaluation import DEFAULT_BATCHES, EvaluationGraph
+from tf_cnn_benchmarks.evaluation import EvaluationGraph
 from tf_cnn_benchmarks.loss_scale import LossScale
 from tf_cnn_benchmarks.optimizers import make_optimizer
 from tf_cnn_benchmarks.params import Params
@@ -138,7 +137,7 @@ class ServedBenchmark(Benchmark):
         batches, inputs = self._inputs(training=True, device_batch=self._device_batch)
         variables = ServedVariables(placement, devices, copied=copied)
         towers = variables.build(self._tower(inputs, training=True, scale=scale.factor))
-        model = {k: v for k, v in first_copies().items() if k.startswith("model/")}
+        model = model_variables()
         measures = self._measures(towers)
         state = SharedState(self._workers.size)
         sync, alone = None, None
@@ -207,7 +206,13 @@ class ServedBenchmark(Benchmark):
             applied = tf.group([after, *released, *variables.refresh([after])])
             mean_measures = state.measures()
             if self._params.save_summaries_steps:
-                summary = summary_of(self._params.summary_verbosity, mean_measures[0], rate, means)
+                summary = summary_of(
+                    self._params.summary_verbosity,
+                    self._params.loss_type_to_report,
+                    mean_measures[0],
+                    rate,
+                    means,
+                )
             marks = state.read_marks()
             with tf.control_dependencies([state.arrivals.heard()]):
                 arrived = state.read_marks()
@@ -239,7 +244,9 @@ class ServedBenchmark(Benchmark):
         applied, rate = self._applied(pairs, global_step, scale)
         summary = None
         if self._params.save_summaries_steps and self._tasks.leads:
-            summary = summary_of(self._params.summary_verbosity, measures[0], rate, pairs)
+            summary = summary_of(
+                self._params.summary_verbosity, self._params.loss_type_to_report, measures[0], rate, pairs
+            )
         after = self._step_made([*applied, *averages], global_step)
         with tf.control_dependencies([after, *variables.refresh([after])]):
             job = state.job.read()
@@ -273,8 +280,16 @@ class ServedBenchmark(Benchmark):
         """Makes sessions until the training is over: each time a server was lost, or worker 0 has set the
         variables anew, another."""
         assert isinstance(built, ServedGraph)
-        self._print("Initializing graph")
-        loop = ServedLoop(self._params, self._print, between, self._batch, self._update_batch, self._tasks)
+        loop = ServedLoop(
+            self._params,
+            self._print,
+            between,
+            self._batch,
+            self._update_batch,
+            self._tasks,
+            each=self._each,
+            uncounted=self._warmup_of_all(),
+        )
         failures, steps_before = 0, -1
         while True:
             peers.await_tasks(self._tasks, served_tasks(self._tasks))
@@ -374,14 +389,18 @@ class ServedBenchmark(Benchmark):
             # What is computed from here on with variables of before counts for nothing.
             session.run(built.set_job[1], {built.set_job[0]: [0, 0, 0]})
         session.run(built.first)
+
+        def set_value(name: str, value: Any) -> None:
+            _, placeholder, assign = built.loads[name]
+            session.run(assign, {placeholder: value})
+
         if newest is not None:
             assert built.restore_into is not None
-            built.restore_into.restore(session, newest)
+            built.restore_into.restore(session, newest, set_value)
             self._print(f"Restored {newest}")
         elif self._params.backbone_model_path is not None:
             for name, value in backbone_values(self._params.backbone_model_path, built.model).items():
-                _, placeholder, assign = built.loads[name]
-                session.run(assign, {placeholder: value})
+                set_value(name, value)
             self._print(f"Backbone from {self._params.backbone_model_path}")
         if anew and newest is None:
             self._print("There is no checkpoint yet; the training starts over")
@@ -405,18 +424,18 @@ class ServedBenchmark(Benchmark):
     def _ends(self, done: int) -> tuple[int, int]:
         """The steps of the step count after which the clock runs, and after which the training ends. Without
         cross_replica_sync the workers' steps are counted one by one."""
-        params = self._params
-        each = 1 if params.cross_replica_sync else self._workers.size
-        warmup = (DEFAULT_WARMUP if params.num_warmup_batches is None else params.num_warmup_batches) * each
-        if params.num_epochs is None:
-            return done + warmup, done + warmup + (params.num_batches or DEFAULT_BATCHES) * each
-        end = self._steps_of_epochs()
-        if end <= done:
-            raise BenchmarkError(
-                f"--train_dir={params.train_dir} has {done} steps, which is --num_epochs={params.num_epochs} "
-                "already; give more epochs"
-            )
-        return done + min(warmup, end - done - 1), end
+        end = max(done, (self._warmup + self._timed_steps()) * self._each)
+        if end == done:
+            self._say_that_nothing_is_left(done)
+        return done + min(self._warmup_of_all(), max(0, end - done - 1)), end
+
+    @property
+    def _each(self) -> int:
+        """By how much the step count grows while each worker makes one step."""
+        return 1 if self._params.cross_replica_sync else self._workers.size
+
+    def _warmup_of_all(self) -> int:
+        return self._warmup * self._each
 
     # The other workers
 

@@ -21,7 +21,8 @@ class ServedLoop:
     """Goes on in one session after the other until the step count is at the end.
 
     batch: this worker's images of a step; update_batch: the images of one update of the variables, which the
-    step count counts. steps_made: in all sessions.
+    step count counts; each: by how much it grows while each worker makes one step; uncounted: its steps that
+    are warm-up. steps_made: in all sessions.
     """
 
     def __init__(
@@ -32,6 +33,9 @@ class ServedLoop:
         batch: int,
         update_batch: int,
         cluster: Cluster,
+        *,
+        each: int = 1,
+        uncounted: int = 0,
     ) -> None:
         self.between = between
         self.steps_made = 0
@@ -40,6 +44,8 @@ class ServedLoop:
         self._batch = batch
         self._update_batch = update_batch
         self._cluster = cluster
+        self._recorded_before = 2 * each
+        self._uncounted = uncounted
         self._times: list[float] = []
         self._clock: float | None = None
         self._clock_step = 0
@@ -62,31 +68,31 @@ class ServedLoop:
             self._print("Running warm up")
             if done > timed_from:
                 # A process that was started again must get going first, too.
-                timed_from = min(done + 1, end - 1)
+                timed_from = max(done, min(done + 1, end - 1))
         if self._clock is not None and done < self._clock_step:
             self._clock, self._times, self._aside = None, [], 0.0
         measures: Measures | None = None
-        stopped = False
-        while not stopped and (done < end or self._one_more(done, timed_from)):
+        stopped, left = False, done < end
+        while not stopped and (done < end or (left and self._one_more(done, timed_from))):
             if self._clock is None and done >= timed_from:
                 self._start_clock(done)
             timed = self._clock is not None
-            displayed = timed and (
-                not self._times or (len(self._times) + 1) % self._params.display_every == 0
-            )
+            number = len(self._times) + 1
+            displayed = timed and (number == 1 or number % self._params.display_every == 0)
             begun, before = time.perf_counter(), done
-            progress = self._step(session, stepper, done, last_warmup=done == timed_from - 1)
+            recorded = timed_from - self._recorded_before <= done < timed_from
+            progress = self._step(session, stepper, done, recorded=recorded)
             self.steps_made += 1
             measures = np.asarray(progress.measures, np.float64)
             done, end = progress.done, progress.end
             if timed:
                 self._times.append(time.perf_counter() - begun)
                 if displayed:
-                    self._show(done, measures)
-            spent, stopped = self._after(session, before, done)
+                    self._show(measures)
+            spent, stopped = self._after(session, before, done, last=done >= end)
             # workers that do not wait for each other train on meanwhile, and what they make counts
             self._aside += spent if timed and self._params.cross_replica_sync else 0.0
-        return self._finish(session, done, measures)
+        return self._finish(session, done, measures, stopped=stopped)
 
     def _one_more(self, done: int, timed_from: int) -> bool:
         """The clock needs a step of this worker's, even where the others were so fast that none is left;
@@ -94,14 +100,12 @@ class ServedLoop:
         return not self._times and not self._params.cross_replica_sync and done >= timed_from
 
     def _start_clock(self, done: int) -> None:
-        params = self._params
-        title = report.header_line(loss=params.loss_type_to_report, accuracy=params.print_training_accuracy)
-        self._print("Done warm up", title)
+        self._print("Done warm up", report.header_line(self._params))
         self._clock, self._clock_step = time.perf_counter(), done
 
-    def _step(self, session: Any, stepper: Stepper, done: int, *, last_warmup: bool) -> Progress:
+    def _step(self, session: Any, stepper: Stepper, done: int, *, recorded: bool) -> Progress:
         recorder = None
-        if last_warmup and self.between.recorder is not None and not self._recorded:
+        if recorded and self.between.recorder is not None and not self._recorded:
             self._recorded = True
             files = self.between.recorder
 
@@ -109,75 +113,66 @@ class ServedLoop:
                 return files.run(session, fetches, feed)
 
         every = self._params.save_summaries_steps
-        summarised = self.between.events is not None and bool(every) and (done + 1) % every == 0
+        summarised = self.between.events is not None and bool(every)
+        summarised = summarised and (done + 1 - self._uncounted) % every == 0
         progress = stepper.step(done, recorder, summarised)
         if progress.summary is not None and self.between.events is not None:
             self.between.events.add(progress.summary, progress.done)
         return progress
 
-    def _show(self, done: int, measures: Measures) -> None:
-        loss, top1, top5, images = (float(x) for x in measures)
-        accuracy = (top1 / images, top5 / images) if self._params.print_training_accuracy else None
+    def _show(self, measures: Measures) -> None:
+        step = len(self._times)
         estimate = speed(self._times, self._batch, self._params.display_perf_ewma)
-        self._print(report.step_line(len(self._times), estimate, loss, accuracy))
+        self._print(report.step_line(self._params, step, estimate, measures))
         if self.between.log is not None:
-            self.between.log.metric("current_examples_per_sec", self._batch / self._times[-1], done)
+            self.between.log.step(step, estimate.mean, report.accuracies(self._params, measures))
 
-    def _after(self, session: Any, before: int, done: int) -> tuple[float, bool]:
+    def _after(self, session: Any, before: int, done: int, *, last: bool) -> tuple[float, bool]:
         """What is due after a step: the seconds that took, and whether the training ends."""
         begun = time.perf_counter()
         if self.between.checkpoints is not None:
             self.between.checkpoints.after_step(session, done, before)
         stopped = False
         due = any(self.between.times.due(step) for step in range(before + 1, done + 1))
-        if self.between.evaluate is not None and due:
-            stopped = self._evaluate(done)
+        if self.between.evaluate is not None and due and not last:
+            stopped = self._evaluate(done, final=False)
         return time.perf_counter() - begun, stopped
 
-    def _evaluate(self, done: int) -> bool:
+    def _evaluate(self, done: int, *, final: bool) -> bool:
         """Evaluates; whether the accuracy is the one to stop at."""
         assert self.between.evaluate is not None
-        self._print(f"Running evaluation at global_step {done}")
+        self._print(report.evaluation_line(done, final=final))
         result = self.between.evaluate(done)
         self._evaluations.append({"global_step": done, **result})
-        goal = self._params.stop_at_top_1_accuracy
-        if goal is None or result["top_1_accuracy"] < goal:
+        if final:
             return False
-        self._print(f"Stopping, as eval accuracy at least {goal} was reached")
-        return True
+        goal = self._params.stop_at_top_1_accuracy
+        if goal is not None and result["top_1_accuracy"] >= goal:
+            self._print(report.stop_line(goal))
+            return True
+        self._print(report.RESUMING)
+        return False
 
-    def _finish(self, session: Any, done: int, measures: Measures | None) -> dict[str, Any]:
+    def _finish(self, session: Any, done: int, measures: Measures | None, *, stopped: bool) -> dict[str, Any]:
         """The total, the last checkpoint and the last evaluation."""
         elapsed, total = 0.0, 0.0
         if self._clock is not None and self._times:
             elapsed = time.perf_counter() - self._clock - self._aside
             total = (done - self._clock_step) * self._update_batch / elapsed
-            self._print(*report.total_lines(total))
-        else:
-            self._print("No step was left to time")
+        self._print(*report.end_lines(self._params, total))
         if self.between.log is not None:
-            self.between.log.metric("average_examples_per_sec", total, done)
+            made = done - self._clock_step if self._times else 0
+            self.between.log.metric("average_examples_per_sec", total, made)
         if self.between.checkpoints is not None:
             self.between.checkpoints.save(session, done)
-        if self.between.evaluate is not None and (
-            not self._evaluations or self._evaluations[-1]["global_step"] != done
-        ):
-            self._evaluate(done)
-        result: dict[str, Any] = {
+        if self.between.evaluate is not None and not stopped:
+            self._evaluate(done, final=True)
+        return {
             "images_per_sec": total,
             "elapsed_seconds": elapsed,
             "steps": len(self._times),
             "global_step": done,
             "step_seconds": self._times,
             **({"evaluations": self._evaluations} if self.between.evaluate is not None else {}),
+            **report.measured(self._params, self._times, self._batch, measures),
         }
-        if self._times:
-            estimate = speed(self._times, self._batch, self._params.display_perf_ewma)
-            result["rank_images_per_sec"] = estimate.mean
-            result["rank_images_per_sec_uncertainty"] = estimate.uncertainty
-            result["rank_images_per_sec_jitter"] = estimate.jitter
-        if measures is not None:
-            result[self._params.loss_type_to_report] = float(measures[0])
-            result["top_1_accuracy"] = float(measures[1] / measures[3])
-            result["top_5_accuracy"] = float(measures[2] / measures[3])
-        return result

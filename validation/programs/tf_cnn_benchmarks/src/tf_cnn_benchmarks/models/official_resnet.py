@@ -1,11 +1,10 @@
 """The ResNets of TensorFlow's official models: the networks of He, Zhang, Ren, Sun (arXiv:1512.03385 and, for
 v2, arXiv:1603.05027) in the form in which that repository trained them on ImageNet.
 
-Four things differ from `resnet.py`. A convolution with a stride pads by its kernel's size alone, so that the
-padding does not depend on the size of the image. A bottleneck halves the image in its 3 x 3 convolution. The
-first block of every group projects its shortcut, even where the shortcut's width is right already (18 and 34
-layers). And in v2 nothing stands between the first convolution and the pooling: the first block has a
-normalisation of its own.
+Three things differ from `resnet.py`. A bottleneck halves the image in its 3 x 3 convolution. The first block
+of every group projects its shortcut, even where the shortcut's width is right already (18 and 34 layers). And
+in v2 nothing stands between the first convolution and the pooling: the first block has a normalisation of its
+own.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ def official_resnet(depth: int, *, version: str = "v1") -> Build:
     behind = version == "v1"
 
     def conv(net: Layers, x: Any, filters: int, kernel: int, stride: int = 1, **options: Any) -> Any:
-        if stride == 1 or kernel == 1:
-            return net.conv(x, filters, kernel, stride=stride, **options)
-        x = net.pad_border(x, (kernel - 1) // 2, kernel // 2)
-        return net.conv(x, filters, kernel, stride=stride, padding="VALID", **options)
+        return net.conv(x, filters, kernel, stride=stride, padding="FIXED", **options)
 
     def bare(net: Layers, x: Any, filters: int, kernel: int, stride: int = 1) -> Any:
         """v1's convolutions in front of a sum are normalised, v2's are not; neither is rectified."""

@@ -11,26 +11,31 @@ from tf_cnn_benchmarks.models.official_resnet import BLOCKS as OFFICIAL_DEPTHS
 from tf_cnn_benchmarks.models.official_resnet import official_resnet
 from tf_cnn_benchmarks.models.overfeat import overfeat
 from tf_cnn_benchmarks.models.resnet import resnet, resnet_cifar10
-from tf_cnn_benchmarks.models.small import lenet, softmax_regression, trivial
+from tf_cnn_benchmarks.models.small import lenet, lenet5, softmax_regression, trivial
 from tf_cnn_benchmarks.models.spec import Model, Recipe
 from tf_cnn_benchmarks.models.vgg import vgg
 
-# arXiv:1706.02677 for ImageNet; section 4.2 of arXiv:1512.03385 (32k and 48k steps of 128) for CIFAR-10.
-IMAGENET_RESNET = Recipe(0.1, per_images=256, drops=(30, 60, 80), warmup_epochs=5)
-CIFAR10_RESNET = Recipe(0.1, per_images=128, drops=(82, 123))
-# Section 4.2 of arXiv:1608.06993: 300 epochs, a tenth after one half and after three quarters of them.
-CIFAR10_DENSENET = Recipe(0.1, per_images=64, drops=(150, 225))
-INCEPTION = Recipe(0.045, per_images=1600)
+# Rates and epochs are those of the program whose flags these are: what it trained in so many epochs, this one
+# does too. They are near the papers' (arXiv:1706.02677 for ImageNet, section 4.2 of arXiv:1512.03385 and of
+# arXiv:1608.06993 for CIFAR-10).
+CONSTANT = Recipe(0.005)
+IMAGENET_RESNET = Recipe(
+    0.128, per_images=256, drops=(30, 60, 80, 90), warmup_epochs=5, serves_resnet_base_lr=True
+)
+OFFICIAL_RESNET = Recipe(0.1, per_images=256, drops=(30, 60, 80, 90))
+CIFAR10_RESNET = Recipe(0.1, drops=(82, 123, 300), factors=(0.1, 0.01, 0.002), whole_steps=True)
+CIFAR10_DENSENET = Recipe(0.1, drops=(150, 225, 300), whole_steps=True)
+CIFAR10_ALEXNET = Recipe(0.1, tenth_every_epochs=100)
 
 _CIFAR10_DEPTHS = (20, 32, 44, 56, 110)
 _IMAGENET = [
-    Model("trivial", 224, 32, trivial, Recipe(0.005)),
-    Model("lenet", 32, 32, lenet, Recipe(0.01)),
-    Model("alexnet", 227, 512, alexnet, Recipe(0.01)),
-    Model("overfeat", 231, 32, overfeat, Recipe(0.005)),
-    *(Model(f"vgg{n}", 224, 64, vgg(n), Recipe(0.01)) for n in (11, 16, 19)),
-    Model("googlenet", 224, 32, googlenet, Recipe(0.005)),
-    Model("mobilenet", 224, 32, mobilenet, Recipe(0.005)),
+    Model("trivial", 227, 32, trivial, CONSTANT),
+    Model("lenet", 28, 32, lenet5, CONSTANT, shown_as="lenet5"),
+    Model("alexnet", 227, 512, alexnet, CONSTANT),
+    Model("overfeat", 231, 32, overfeat, CONSTANT),
+    *(Model(f"vgg{n}", 224, 64, vgg(n), CONSTANT) for n in (11, 16, 19)),
+    Model("googlenet", 224, 32, googlenet, CONSTANT),
+    Model("mobilenet", 224, 32, mobilenet, CONSTANT),
     Model("resnet50", 224, 64, resnet(50), IMAGENET_RESNET),
     Model("resnet50_v1.5", 224, 64, resnet(50, version="v1.5"), IMAGENET_RESNET),
     Model("resnet101", 224, 32, resnet(101), IMAGENET_RESNET),
@@ -44,18 +49,19 @@ _IMAGENET = [
             224,
             128 if n == 50 else 32,
             official_resnet(n, version=version),
-            IMAGENET_RESNET,
+            OFFICIAL_RESNET,
+            shown_as=f"official_resnet_{n}_{version}",
         )
         for n in OFFICIAL_DEPTHS
         for version, suffix in (("v1", ""), ("v2", "_v2"))
     ),
-    Model("inception3", 299, 32, inception3, INCEPTION),
-    Model("inception4", 299, 32, inception4, INCEPTION),
+    Model("inception3", 299, 32, inception3, CONSTANT),
+    Model("inception4", 299, 32, inception4, CONSTANT),
 ]
 _CIFAR10 = [
-    Model("trivial", 32, 32, softmax_regression, Recipe(0.005)),
+    Model("trivial", 32, 32, trivial, CONSTANT),
     Model("lenet", 32, 32, lenet, Recipe(0.01)),
-    Model("alexnet", 32, 128, alexnet_cifar10, Recipe(0.01)),
+    Model("alexnet", 32, 128, alexnet_cifar10, CIFAR10_ALEXNET),
     *(Model(f"resnet{n}", 32, 128, resnet_cifar10(n), CIFAR10_RESNET) for n in _CIFAR10_DEPTHS),
     *(
         Model(f"resnet{n}_v2", 32, 128, resnet_cifar10(n, version="v2"), CIFAR10_RESNET)

@@ -19,19 +19,26 @@ class Recipe:
     """The learning rate a model is trained with when the flags say nothing.
 
     `rate` holds for a global batch of `per_images` images and scales linearly with it (Goyal et al. 2017,
-    arXiv:1706.02677); None: the rate does not depend on the batch. After each epoch of `drops` the rate is
-    multiplied by 0.1; it rises linearly from 0 over the first `warmup_epochs`.
+    arXiv:1706.02677); None: the rate does not depend on the batch. After the epochs of `drops` it is
+    multiplied by the first of the `factors`, the second and so on, or by another 0.1 after each
+    `tenth_every_epochs`; it rises linearly from 0 over the first `warmup_epochs`. `whole_steps`: an epoch
+    has a whole number of steps. `serves_resnet_base_lr`: that flag replaces the rate.
     """
 
     rate: float
     per_images: int | None = None
     drops: tuple[float, ...] = ()
+    factors: tuple[float, ...] = (0.1, 0.01, 0.001, 0.0001)
+    tenth_every_epochs: float = 0.0
     warmup_epochs: float = 0.0
+    whole_steps: bool = False
+    serves_resnet_base_lr: bool = False
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model for one data set: `image_size` pixels square, `batch_size` per device by default."""
+    """One model for one data set: `image_size` pixels square, `batch_size` per device by default. The output
+    calls it `title`: as --model does, or `shown_as`."""
 
     name: str
     image_size: int
@@ -39,3 +46,8 @@ class Model:
     build: Build
     recipe: Recipe
     loss_scale: float = 128.0
+    shown_as: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.shown_as or self.name
