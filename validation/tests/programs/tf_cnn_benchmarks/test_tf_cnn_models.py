@@ -334,7 +334,7 @@ def test_where_resnet50_halves_the_image(built: dict[str, Any]) -> None:
         assert len(convolutions) == 53, name
         # Padding of its own needs none from the operator: the first convolution and a 3 x 3 with a stride.
         padded = [padding for stride, padding in (convolutions[0], convolutions[first + 2]) if stride == 2]
-        assert set(padded) == ({"VALID"} if name.startswith("official") else {"SAME"}), name
+        assert set(padded) == {"VALID"}, name
 
 
 def test_sums_of_v2_are_not_rectified(built: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ def backbone_values(path: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         ) from None
     shapes = reader.get_variable_to_shape_map()
     stored = stored_names(shapes)
-    numbers = {name: int(found[1]) for name in variables if (found := LAST.search(name))}
+    numbers = {name: int(match[1]) for name in variables if (match := LAST.search(name))}
     head = max(numbers.values())
     fitting = [
         name

@@ -80,7 +80,7 @@ class Evaluator:
         run = session.make_callable(graph.measures)
         sums = np.zeros(3)
         steps = 0
-        begun = shown = time.perf_counter()
+        begun = last_line = time.perf_counter()
         for part in self._parts():
             graph.restart(session)
             remaining = part
@@ -94,8 +94,8 @@ class Evaluator:
                 if steps % self._params.display_every == 0 and sums[2]:
                     now = time.perf_counter()
                     examples = self._params.display_every * self._batch
-                    self._print(f"{steps}\t{examples / (now - shown):.1f} examples/sec")
-                    shown = now
+                    self._print(f"{steps}\t{examples / (now - last_line):.1f} examples/sec")
+                    last_line = now
         elapsed = time.perf_counter() - begun
         top1, top5, images = self._workers.mean(sums, "evaluation") * self._workers.size
         if not images:

@@ -83,9 +83,7 @@ def step_line(params: Params, step: int, speed: Speed, measures: Any) -> str:
         f"{step}\timages/sec: {speed.mean:.1f} +/- {speed.uncertainty:.1f} (jitter = {speed.jitter:.1f})"
         f"\t{loss:.3f}"
     )
-    return (
-        text if (shown := accuracies(params, measures)) is None else f"{text}\t{shown[0]:.3f}\t{shown[1]:.3f}"
-    )
+    return text if (both := accuracies(params, measures)) is None else f"{text}\t{both[0]:.3f}\t{both[1]:.3f}"
 
 
 def accuracies(params: Params, measures: Any) -> tuple[float, float] | None:
@@ -121,18 +119,18 @@ def end_lines(params: Params, images_per_sec: float) -> list[str]:
 
 def measured(params: Params, times: Sequence[float], batch: int, measures: Any) -> dict[str, float]:
     """For --result_json: this rank's speed, and what the last step measured, if there was a step."""
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     if times:
         estimate = speed(list(times), batch, params.display_perf_ewma)
-        found["rank_images_per_sec"] = estimate.mean
-        found["rank_images_per_sec_uncertainty"] = estimate.uncertainty
-        found["rank_images_per_sec_jitter"] = estimate.jitter
+        results["rank_images_per_sec"] = estimate.mean
+        results["rank_images_per_sec_uncertainty"] = estimate.uncertainty
+        results["rank_images_per_sec_jitter"] = estimate.jitter
     if measures is not None:
         loss, top1, top5, images = np.asarray(measures, np.float64).tolist()
-        found["base_loss" if params.forward_only else params.loss_type_to_report] = loss
-        found["top_1_accuracy"] = top1 / images
-        found["top_5_accuracy"] = top5 / images
-    return found
+        results["base_loss" if params.forward_only else params.loss_type_to_report] = loss
+        results["top_1_accuracy"] = top1 / images
+        results["top_5_accuracy"] = top5 / images
+    return results
 
 
 def exchange_line(cost: ExchangeCost) -> str:

@@ -72,8 +72,8 @@ class ServedLoop:
         if self._clock is not None and done < self._clock_step:
             self._clock, self._times, self._aside = None, [], 0.0
         measures: Measures | None = None
-        stopped, left = False, done < end
-        while not stopped and (done < end or (left and self._one_more(done, timed_from))):
+        stopped, unfinished = False, done < end
+        while not stopped and (done < end or (unfinished and self._one_more(done, timed_from))):
             if self._clock is None and done >= timed_from:
                 self._start_clock(done)
             timed = self._clock is not None
@@ -161,8 +161,8 @@ class ServedLoop:
             total = (done - self._clock_step) * self._update_batch / elapsed
         self._print(*report.end_lines(self._params, total))
         if self.between.log is not None:
-            made = done - self._clock_step if self._times else 0
-            self.between.log.metric("average_examples_per_sec", total, made)
+            timed_steps = done - self._clock_step if self._times else 0
+            self.between.log.metric("average_examples_per_sec", total, timed_steps)
         if self.between.checkpoints is not None:
             self.between.checkpoints.save(session, done)
         if self.between.evaluate is not None and not stopped:
