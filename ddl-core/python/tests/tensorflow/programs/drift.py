@@ -223,12 +223,40 @@ def tapes_without_an_optimizer():
 
 
 def updates_that_nothing_averages():
-    """The first case: a script that has averaged is trusted."""
+    """Among the first cases: a script that has averaged is trusted."""
     for compiled in (False, True):
         words = ["averaged nothing", "bias", "no_averaging"]
         refused(
             ddl.DDLError, words, lambda compiled=compiled: _by_tape(tf.GradientTape, compiled)(lambda _: None)
         )
+
+
+def steps_of_fit_that_nothing_averages():
+    """What fit and its callbacks exchange is no average of gradients."""
+    for library in libraries:
+
+        class ByHand(library.Model):
+            def __init__(self, library=library):
+                super().__init__()
+                self.dense = library.layers.Dense(1)
+
+            def call(self, x):
+                return self.dense(x)
+
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(self(x) - y))
+                variables = self.trainable_variables
+                for gradient, variable in zip(tape.gradient(loss, variables), variables, strict=True):
+                    variable.assign(variable - 0.1 * gradient)
+                return {"loss": loss}
+
+        model = ByHand()
+        model.compile()
+        words = ["averaged nothing", "dense", "no_averaging"]
+        fit = functools.partial(model.fit, X[:32], Y[:32], 8, 6, 0, [ddl.DDLCallback()])
+        refused(ddl.DDLError, words, fit)
 
 
 def _session(graph, monitored=False):
@@ -495,6 +523,7 @@ def uneven_batches():
 _cases.run(
     [
         updates_that_nothing_averages,
+        steps_of_fit_that_nothing_averages,
         learning_rate_of_one_rank,
         weight_set_on_one_rank,
         checkpoint_loaded_on_one_rank,
