@@ -26,6 +26,7 @@ class DdlRanks:
     """The ranks by calls of `ddl`, as `ddl_drift.Ranks`."""
 
     exclusion = "ddl.exclude_from_drift_check"
+    same_figures = "callbacks that set it by a rank's own loss need ddl.DDLCallback() before them"
 
     def __init__(self) -> None:
         self.rank, self.size = ddl.rank(), ddl.size()
