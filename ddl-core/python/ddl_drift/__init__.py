@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ddl_drift import settings
-from ddl_drift.ranks import Ranks
+from ddl_drift.ranks import Ranks as Ranks
 
 #: Updates between comparisons of the smallest weight, and at most between those of all.
 SPOT_DISTANCE = 8
@@ -209,7 +209,7 @@ def make_watch(owner: Any, ranks: Ranks, learning_rate: Callable[[Any], float | 
         reference = weakref.ref(owner)
 
         def optimizer() -> Any:
-            present = reference()
+            present: Any = reference()
             return present.find_optimizer() if hasattr(present, "find_optimizer") else present
 
         _watches[owner] = watch = Watch(name, ranks, lambda: learning_rate(reference()), optimizer)
