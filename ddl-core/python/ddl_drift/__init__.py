@@ -388,10 +388,14 @@ class Watch:
         same_rate = len({struct.pack("<d", rate) for rate in rates.tolist()}) == 1
         if apart or not same_rate:
             optimizer = self._optimizer()
-            known = settings.learning_rates(optimizer)
-            if not known and np.isnan(self._rate()) and (rate := keras_learning_rate(optimizer)) is not None:
-                known = {"learning rate": f"{rate:g}"}
-            of_groups = self._differences(known, "known learning rates")
+            group_rates = settings.learning_rates(optimizer)
+            if (
+                not group_rates
+                and np.isnan(self._rate())
+                and (rate := keras_learning_rate(optimizer)) is not None
+            ):
+                group_rates = {"learning rate": f"{rate:g}"}
+            of_groups = self._differences(group_rates, "known learning rates")
             others = self._differences(settings.describe(optimizer), "settings of the optimizer")
             if not same_rate and not of_groups:
                 other = next(rank for rank, rate in enumerate(rates) if repr(rate) != repr(rates[0]))
@@ -416,11 +420,12 @@ class Watch:
         if (kinds == kinds[0]).all():
             return
         mine = {name.replace("\t", " "): f"{size} elements" for name, size in zip(names, sizes, strict=True)}
-        other, found = settings.differences(self._ranks, mine, "names of the weights", "not updated")
+        other, differences = settings.differences(self._ranks, mine, "names of the weights", "not updated")
         listing = "; ".join(
-            f"{name}: {one} on rank 0, {two} on rank {other}" for name, one, two in found[:_SHOWN]
+            f"{name}: {value} on rank 0, {other_value} on rank {other}"
+            for name, value, other_value in differences[:_SHOWN]
         )
-        more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
         raise self._ranks.error(
             f"[ERROR DDL-1-7] the ranks have drifted apart: they update different weights: "
             f"{listing or 'their number or order differs'}{more}; found after update {self._updates} of "
@@ -428,12 +433,15 @@ class Watch:
             f"them; {SWITCH}=0 switches the comparison off"
         )
 
-    def _differences(self, mine: dict[str, str], what: str) -> list[str]:
+    def _differences(self, mine: dict[str, str], title: str) -> list[str]:
         """The settings in which ranks differ, as an error shows them. Collective."""
-        other, found = settings.differences(self._ranks, mine, what)
+        other, differences = settings.differences(self._ranks, mine, title)
         # Another class has other settings.
-        found = [each for each in found if each[0] == settings.KIND] or found
-        return [f"{name} {one} on rank 0, {two} on rank {other}" for name, one, two in found[:_SHOWN]]
+        differences = [each for each in differences if each[0] == settings.KIND] or differences
+        return [
+            f"{name} {value} on rank 0, {other_value} on rank {other}"
+            for name, value, other_value in differences[:_SHOWN]
+        ]
 
     def _distance(self, index: int) -> tuple[float, str, int] | None:
         """How far the ranks are from rank 0 in a weight: the largest difference, its name, the rank.

@@ -34,7 +34,7 @@ def describe(optimizer: Any) -> dict[str, str]:
 
 
 def learning_rates(optimizer: Any) -> dict[str, str]:
-    """Those of the groups of parameters of an optimizer of PyTorch, where it has several."""
+    """Returns those of the groups of an optimizer of PyTorch, where it has several."""
     groups = getattr(optimizer, "param_groups", None) or []
     if len(groups) < 2:
         return {}
@@ -68,30 +68,30 @@ def _shown(value: Any) -> str:
 
 
 def differences(
-    ranks: Ranks, mine: dict[str, str], what: str, absent: str = _NONE
+    ranks: Ranks, mine: dict[str, str], title: str, absent: str = _NONE
 ) -> tuple[int, list[tuple[str, str, str]]]:
     """What differs between rank 0 and the first other rank that has something else. Collective.
 
     Args:
         ranks: Those that are compared.
         mine: This rank's.
-        what: The name of the exchange.
+        title: The name of the exchange.
         absent: Stands for what a rank does not have.
 
     Returns:
         The other rank, and each difference: its name, rank 0's and the other's.
     """
-    texts = _gather_texts(ranks, "\n".join(f"{key}\t{value}" for key, value in mine.items()), what)
+    texts = _gather_texts(ranks, "\n".join(f"{key}\t{value}" for key, value in mine.items()), title)
     other = next((rank for rank, text in enumerate(texts) if text != texts[0]), 0)
     first, second = (dict(line.split("\t") for line in texts[rank].splitlines()) for rank in (0, other))
     keys = dict.fromkeys([*first, *second])
     pairs = [(key, first.get(key, absent), second.get(key, absent)) for key in keys]
-    return other, [(key, one, two) for key, one, two in pairs if one != two]
+    return other, [(key, value, other_value) for key, value, other_value in pairs if value != other_value]
 
 
-def _gather_texts(ranks: Ranks, text: str, what: str) -> list[str]:
+def _gather_texts(ranks: Ranks, text: str, title: str) -> list[str]:
     data = text.encode()
-    lengths = ranks.gather(np.array([len(data)], np.int64), f"length of {what}")[:, 0]
+    lengths = ranks.gather(np.array([len(data)], np.int64), f"length of {title}")[:, 0]
     padded = data.ljust(-(-int(lengths.max()) // 8) * 8 or 8, b"\0")
-    every = ranks.gather(np.frombuffer(padded, np.int64).copy(), what)
+    every = ranks.gather(np.frombuffer(padded, np.int64).copy(), title)
     return [row.tobytes()[:length].decode() for row, length in zip(every, lengths.tolist(), strict=True)]

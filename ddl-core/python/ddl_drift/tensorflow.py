@@ -157,7 +157,7 @@ class _Tape:
         for each in gc.get_objects():
             if hasattr(type(each), "apply_gradients"):
                 state = getattr(each, "__dict__", {})
-                if any(native(known) is variable for known in state.get("_trainable_variables") or []):
+                if any(native(trained) is variable for trained in state.get("_trainable_variables") or []):
                     return each
                 if getattr(variable, "_unique_id", None) in (state.get("_index_dict") or {}):
                     return each

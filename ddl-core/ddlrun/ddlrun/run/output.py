@@ -17,10 +17,10 @@ _BACKTRACE = re.compile(rb"\[[^\s\[\]]+:\d+\] (?:\*\*\* |Signal(?: code)?: |Fail
 def _shortened(line: bytes) -> bytes:
     """What a terminal shows of a line, or of one that goes on; without the middle of a long one."""
     body = line.rstrip(b"\r")
-    shown = body.rpartition(b"\r")[2]
-    if len(shown) > _BEGINNING_KEPT + len(_CUT) + _END_KEPT:
-        shown = shown[:_BEGINNING_KEPT] + _CUT + shown[-_END_KEPT:]
-    return shown + line[len(body) :][:1]
+    text = body.rpartition(b"\r")[2]
+    if len(text) > _BEGINNING_KEPT + len(_CUT) + _END_KEPT:
+        text = text[:_BEGINNING_KEPT] + _CUT + text[-_END_KEPT:]
+    return text + line[len(body) :][:1]
 
 
 class Tails:
