@@ -59,3 +59,20 @@ def test_last_lines() -> None:
     assert tails.of(1)[-2:] == ["line 99", "[31mred"]
     assert len(tails.of(1)) == 12
     assert tails.of(2) == []
+
+
+def test_a_long_line_keeps_its_beginning_and_its_end() -> None:
+    """Which say what is wrong, and the remedy; also where it comes in pieces."""
+    line = b"[ERROR DDL-1-7] " + b"x" * 5000 + b" the remedy"
+    for piece in (7, 600, len(line)):
+        tails = Tails()
+        for at in range(0, len(line), piece):
+            tails.add(0, True, line[at : at + piece])
+        (unfinished,) = tails.of(0)
+        tails.add(0, True, b"\n")
+        (shown,) = tails.of(0)
+        assert shown == unfinished and len(shown) < 1100
+        assert shown.startswith("[ERROR DDL-1-7] x") and " ... " in shown and shown.endswith("x the remedy")
+    tails.add(0, False, b"10%\r")
+    tails.add(0, False, b"20%\r")
+    assert tails.of(0)[-1] == "20%"

@@ -4,9 +4,10 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ddl_drift
@@ -15,7 +16,7 @@ from ddl_drift import exclude as exclude_from_drift_check
 
 import ddl
 
-__all__ = ["Unaveraged", "enabled", "exclude_from_drift_check", "ranks"]
+__all__ = ["Unaveraged", "averages_nothing", "enabled", "exclude_from_drift_check", "ranks"]
 
 #: So many updates are looked at together by a script that averages nothing.
 UNAVERAGED_UPDATES = 11
@@ -25,6 +26,7 @@ class DdlRanks:
     """The ranks by calls of `ddl`, as `ddl_drift.Ranks`."""
 
     exclusion = "ddl.exclude_from_drift_check"
+    same_figures = "callbacks that set it by a rank's own loss need ddl.DDLCallback() before them"
 
     def __init__(self) -> None:
         self.rank, self.size = ddl.rank(), ddl.size()
@@ -51,6 +53,28 @@ class DdlRanks:
 def ranks() -> DdlRanks:
     """All ranks."""
     return DdlRanks()
+
+
+#: Calls of DDL by which no gradients are averaged.
+_other_calls = 0
+
+
+def _calls() -> int:
+    return int(ddl.stats()["calls"])
+
+
+@contextlib.contextmanager
+def averages_nothing() -> Iterator[None]:
+    """What is called within is no average of gradients: broadcasts, averages of metrics, comparisons."""
+    global _other_calls
+    if not ddl.is_initialized():
+        yield
+        return
+    before = _calls() - _other_calls
+    try:
+        yield
+    finally:
+        _other_calls = _calls() - before
 
 
 @functools.cache
@@ -83,7 +107,7 @@ class Unaveraged:
         """Called where the script has gradients of weights.
 
         Raises:
-            DDLError: The weights have changed, and no call of DDL was made meanwhile.
+            DDLError: The weights have changed, and no call of DDL that may have averaged was made meanwhile.
         """
         if self._done or not weights.names:
             return
@@ -93,7 +117,7 @@ class Unaveraged:
         self._updates += 1
         if 1 < self._updates < UNAVERAGED_UPDATES:
             return
-        calls = int(ddl.stats()["calls"])
+        calls = _calls() - _other_calls
         smallest = weights.smallest(range(len(weights.names)))
         (sum_,) = weights.checksums([smallest])
         if self._updates > 1:

@@ -14,7 +14,6 @@ The frameworks' integrations say when an update was made and how weights are rea
 from __future__ import annotations
 
 import abc
-import collections
 import functools
 import hashlib
 import os
@@ -22,9 +21,12 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+
+from ddl_drift import settings
+from ddl_drift.ranks import Ranks as Ranks
 
 #: Updates between comparisons of the smallest weight, and at most between those of all.
 SPOT_DISTANCE = 8
@@ -37,39 +39,15 @@ ROUNDING_UNITS = 16
 SWITCH = "DDL_DRIFT_CHECK"
 _SHOWN = 3
 _NO_RATE = float("nan")
+#: Behind the name of a comparison, which an error shows if ranks make different calls.
+_HINT = " (a rank without it skipped a step, or updates other parameters)"
 #: Below the zero of a rank that does not take part.
 _PRESENT = -1
 #: Where in a comparison the digest of what is compared begins: behind presence, checksums and rate.
 _OF_EXCLUSIONS = 5
+_SAME_OPTIMIZER = "the same optimizer with the same settings (class, learning rate, weight decay, clipping)"
 #: The distance of 1 to the next larger number.
 _LAST_PLACE = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
-
-
-class Ranks(Protocol):
-    """How a framework's ranks exchange arrays of numpy, in the order of their program.
-
-    rank, size: as in MPI. exclusion: what a program calls to exclude weights.
-    """
-
-    rank: int
-    size: int
-    exclusion: str
-
-    def error(self, text: str) -> Exception:
-        """The exception to raise."""
-        ...
-
-    def start_maximum(self, values: np.ndarray[Any, Any], name: str) -> Callable[[], np.ndarray[Any, Any]]:
-        """Starts an all-reduce (MAX) of int32; the function that is returned waits for its result."""
-        ...
-
-    def gather(self, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-        """The arrays of all ranks, float64 or int64 of one axis, rank by rank."""
-        ...
-
-    def broadcast(self, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-        """Rank 0's array, float32 or float64."""
-        ...
 
 
 class Weights(abc.ABC):
@@ -210,8 +188,6 @@ def keras_learning_rate(optimizer: Any) -> float | None:
 
 
 _watches: weakref.WeakKeyDictionary[Any, Watch] = weakref.WeakKeyDictionary()
-#: How many have had each name.
-_owners: collections.Counter[str] = collections.Counter()
 
 
 def watch_of(owner: Any) -> Watch | None:
@@ -230,15 +206,19 @@ def make_watch(owner: Any, ranks: Ranks, learning_rate: Callable[[Any], float | 
     watch = _watches.get(owner)
     if watch is None:
         name = str(getattr(owner, "name", None) or getattr(owner, "_name", None) or type(owner).__name__)
-        # The comparisons of two may be under way at once.
-        _owners[name] += 1
-        name += f" ({_owners[name]})" if _owners[name] > 1 else ""
         reference = weakref.ref(owner)
-        _watches[owner] = watch = Watch(name, ranks, lambda: learning_rate(reference()))
+
+        def optimizer() -> Any:
+            present: Any = reference()
+            return present.find_optimizer() if hasattr(present, "find_optimizer") else present
+
+        _watches[owner] = watch = Watch(name, ranks, lambda: learning_rate(reference()), optimizer)
     return watch
 
 
 _all_watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+#: Whose comparison of a name is under way.
+_under_way: weakref.WeakValueDictionary[str, Watch] = weakref.WeakValueDictionary()
 _stopped = False
 
 
@@ -267,14 +247,20 @@ class Watch:
         owner: The optimizer, for errors.
         ranks: Those that are compared.
         learning_rate: Returns the present one; None where it has none.
+        optimizer: Returns it, of whose settings an error tells; None where there is none.
     """
 
     def __init__(
-        self, owner: str, ranks: Ranks, learning_rate: Callable[[], float | None] = lambda: None
+        self,
+        owner: str,
+        ranks: Ranks,
+        learning_rate: Callable[[], float | None] = lambda: None,
+        optimizer: Callable[[], Any] = lambda: None,
     ) -> None:
         self._owner = owner
         self._ranks = ranks
         self._learning_rate = learning_rate
+        self._optimizer = optimizer
         self._weights: Weights | None = None
         self._identity: object = None
         #: Those that are compared, and the smallest of them, unless it is large.
@@ -287,7 +273,9 @@ class Watch:
         self._updates = 0
         #: Before `restart`, after which ranks may have made different numbers of them.
         self._updates_before = 0
+        #: The comparison that is under way, and its name.
         self._result: Callable[[], np.ndarray[Any, Any]] | None = None
+        self._name = ""
         self._rounds = False
         _all_watches.add(self)
 
@@ -324,11 +312,14 @@ class Watch:
         result, self._result = self._result, None
         if result is None:
             return
+        del _under_way[self._name]
         highest = result()
         half = len(highest) // 2
         if highest[0] != _PRESENT:
             return  # A rank takes part with zeros: it has no more batches (Horovod's join).
         differs = highest[:half] != ~highest[half:]
+        if differs.any():
+            self._check_same_weights()
         if differs[_OF_EXCLUSIONS:].any():
             self._share_exclusions()
         elif differs.any():
@@ -356,8 +347,14 @@ class Watch:
         rate = self._rate() if self._compared else _NO_RATE
         mine = np.array([_PRESENT, *_words(_digest(sums), rate, _digest(np.array(self._compared)))], np.int32)
         # Equal where the highest is the lowest, which is the complement of the highest complement.
-        name = f"comparison of weights after update {self._updates} of {self._owner}"
-        self._result = self._ranks.start_maximum(np.concatenate([mine, ~mine]), name)
+        # Without what may differ between the ranks, such as the optimizer's class. Of a name only one can be
+        # under way.
+        self._name = f"comparison of weights after update {self._updates}{_HINT}"
+        other = _under_way.get(self._name)
+        if other is not None:
+            other.settle()
+        _under_way[self._name] = self
+        self._result = self._ranks.start_maximum(np.concatenate([mine, ~mine]), self._name)
 
     def _choose(self, weights: Weights) -> None:
         if self._exclusions != _exclusions:
@@ -371,7 +368,7 @@ class Watch:
         assert self._weights is not None
         mine = np.ones(len(self._weights.names), np.int64)
         mine[self._compared] = 0
-        excluded = self._ranks.gather(mine, f"exclusions of {self._owner}").any(axis=0)
+        excluded = self._ranks.gather(mine, "exclusions from the comparison of weights").any(axis=0)
         self._excluded_elsewhere = set(np.flatnonzero(excluded).tolist())
         self._exclusions = -1
 
@@ -383,14 +380,27 @@ class Watch:
         assert self._weights is not None
         names = self._weights.names
         mine = np.array(list(self._weights.checksums(self._compared)), np.uint64).view(np.int64)
-        sums = self._ranks.gather(mine, f"checksums of the weights of {self._owner}")
-        rates = self._ranks.gather(np.array([self._rate()]), f"learning rates of {self._owner}")[:, 0]
+        sums = self._ranks.gather(mine, "checksums of the weights")
+        rates = self._ranks.gather(np.array([self._rate()]), "learning rates")[:, 0]
         apart_at = (sums != sums[0]).any(axis=0)
         differing = [index for index, apart in zip(self._compared, apart_at, strict=True) if apart]
         apart = [distance for index in differing if (distance := self._distance(index)) is not None]
         same_rate = len({struct.pack("<d", rate) for rate in rates.tolist()}) == 1
         if apart or not same_rate:
-            raise self._ranks.error(self._error(sorted(apart, reverse=True), None if same_rate else rates))
+            optimizer = self._optimizer()
+            group_rates = settings.learning_rates(optimizer)
+            if (
+                not group_rates
+                and np.isnan(self._rate())
+                and (rate := keras_learning_rate(optimizer)) is not None
+            ):
+                group_rates = {"learning rate": f"{rate:g}"}
+            of_groups = self._differences(group_rates, "known learning rates")
+            others = self._differences(settings.describe(optimizer), "settings of the optimizer")
+            if not same_rate and not of_groups:
+                other = next(rank for rank, rate in enumerate(rates) if repr(rate) != repr(rates[0]))
+                of_groups = [f"learning rate {rates[0]:g} on rank 0, {rates[other]:g} on rank {other}"]
+            raise self._ranks.error(self._error(sorted(apart, reverse=True), of_groups, others))
         if differing and not self._rounds:
             self._rounds = True
             if self._ranks.rank == 0:
@@ -399,6 +409,39 @@ class Watch:
                     f"in {self._owner}: hosts of different kinds round differently; only larger differences "
                     "are errors\n"
                 )
+
+    def _check_same_weights(self) -> None:
+        """Raises where the ranks do not update the same weights. Equal ones may have other names."""
+        assert self._weights is not None
+        names, sizes = self._weights.names, self._weights.sizes
+        kinds = self._ranks.gather(
+            np.array([len(sizes), _digest(np.array(sizes)) >> 1], np.int64), "sizes of the weights"
+        )
+        if (kinds == kinds[0]).all():
+            return
+        mine = {name.replace("\t", " "): f"{size} elements" for name, size in zip(names, sizes, strict=True)}
+        other, differences = settings.differences(self._ranks, mine, "names of the weights", "not updated")
+        listing = "; ".join(
+            f"{name}: {value} on rank 0, {other_value} on rank {other}"
+            for name, value, other_value in differences[:_SHOWN]
+        )
+        more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+        raise self._ranks.error(
+            f"[ERROR DDL-1-7] the ranks have drifted apart: they update different weights: "
+            f"{listing or 'their number or order differs'}{more}; found after update {self._updates} of "
+            f"{self._owner}; give the optimizer the same weights on all ranks, and freeze a layer on all of "
+            f"them; {SWITCH}=0 switches the comparison off"
+        )
+
+    def _differences(self, mine: dict[str, str], title: str) -> list[str]:
+        """The settings in which ranks differ, as an error shows them. Collective."""
+        other, differences = settings.differences(self._ranks, mine, title)
+        # Another class has other settings.
+        differences = [each for each in differences if each[0] == settings.KIND] or differences
+        return [
+            f"{name} {value} on rank 0, {other_value} on rank {other}"
+            for name, value, other_value in differences[:_SHOWN]
+        ]
 
     def _distance(self, index: int) -> tuple[float, str, int] | None:
         """How far the ranks are from rank 0 in a weight: the largest difference, its name, the rank.
@@ -411,21 +454,23 @@ class Watch:
             return (float("inf"), name, 1)
         values = self._weights.read(index)
         values = np.asarray(values, np.float64 if values.dtype.itemsize == 8 else np.float32)
-        root = self._ranks.broadcast(values, f"value of {name}")
+        root = self._ranks.broadcast(values, f"values of weight {index}")
         with np.errstate(invalid="ignore"):
             difference = float(np.max(np.abs(values - root), initial=0.0))
             scale = float(np.max(np.abs(root), initial=0.0))
         same_nans = bool((np.isnan(values) == np.isnan(root)).all())
         if np.isnan(difference):
             difference = float(np.nanmax(np.abs(values - root), initial=0.0)) if same_nans else float("inf")
-        differences = self._ranks.gather(np.array([difference, scale]), f"difference of {name}")
+        differences = self._ranks.gather(np.array([difference, scale]), f"difference of weight {index}")
         rank = int(np.argmax(differences[:, 0]))
         largest = float(differences[rank, 0])
         updates = min(self._updates_before + self._updates, LONGEST_DISTANCE)
         allowed = ROUNDING_UNITS * last_place * updates * float(differences[0, 1])
         return None if largest <= allowed else (largest, name, rank)
 
-    def _error(self, apart: Sequence[tuple[float, str, int]], rates: Any) -> str:
+    def _error(
+        self, apart: Sequence[tuple[float, str, int]], rates: Sequence[str], others: Sequence[str]
+    ) -> str:
         parts = []
         if apart:
             listing = "; ".join(
@@ -434,29 +479,28 @@ class Watch:
             )
             more = f"; and {len(apart) - _SHOWN} more" if len(apart) > _SHOWN else ""
             parts.append(f"weights differ, which are to be the same: {listing}{more}")
-        if rates is not None:
-            other = next(rank for rank, rate in enumerate(rates) if repr(rate) != repr(rates[0]))
-            parts.append(f"learning rate {rates[0]:g} on rank 0, {rates[other]:g} on rank {other}")
-            remedy = (
-                "set the same learning rate on all ranks; callbacks that set it by a rank's own loss need "
-                "ddl.DDLCallback() before them"
-            )
-        elif self._updates <= 3 and self._updates_before:
-            remedy = (
-                "after hvd.join, broadcast the weights and the optimizer's state of the rank that it returns"
-            )
-        elif self._updates <= 3:
-            remedy = (
-                "give all ranks the same weights before the first update, and have an optimizer make it "
-                "whose gradients are averaged on all ranks"
-            )
-        else:
-            remedy = (
-                "look for a weight that is set on one rank alone (a checkpoint, an assignment) and for an "
-                "update whose gradients are not averaged"
-            )
+        parts += [*rates, *others]
         return (
             f"[ERROR DDL-1-7] the ranks have drifted apart: {'; '.join(parts)}; found after update "
-            f"{self._updates} of {self._owner}; {remedy}; weights that may differ: "
-            f"{self._ranks.exclusion}; {SWITCH}=0 switches the comparison off"
+            f"{self._updates} of {self._owner}; {self._remedy(bool(rates), bool(others))}; weights that may "
+            f"differ: {self._ranks.exclusion}; {SWITCH}=0 switches the comparison off"
+        )
+
+    def _remedy(self, other_rates: bool, other_settings: bool) -> str:
+        if other_rates and not other_settings:
+            return f"set the same learning rate on all ranks; {self._ranks.same_figures}"
+        if other_settings:
+            return f"give all ranks {_SAME_OPTIMIZER}"
+        if self._updates <= 3 and self._updates_before:
+            return (
+                "after hvd.join, broadcast the weights and the optimizer's state of the rank that it returns"
+            )
+        if self._updates <= 3:
+            return (
+                f"give all ranks the same weights before the first update and {_SAME_OPTIMIZER}, and have an "
+                "optimizer make the update whose gradients are averaged on all ranks"
+            )
+        return (
+            "look for a weight that is set on one rank alone (a checkpoint, an assignment), for an update "
+            f"whose gradients are not averaged, and give all ranks {_SAME_OPTIMIZER}"
         )

@@ -19,6 +19,7 @@ class _Ranks:
     """The ranks of a process set."""
 
     exclusion = "ddl_drift.exclude"
+    same_figures = ""
 
     def __init__(self, process_set: Any) -> None:
         self._process_set = process_set
@@ -32,6 +33,8 @@ class _Ranks:
 
 class _TorchRanks(_Ranks):
     """Tensors in the host's memory, of which Horovod's thread takes care in the background."""
+
+    same_figures = "average the figure that a scheduler decides by, by hvd.allreduce, before it sees it"
 
     def start_maximum(self, values: np.ndarray[Any, Any], name: str) -> Callable[[], np.ndarray[Any, Any]]:
         """See ddl_drift.Ranks."""
@@ -62,6 +65,10 @@ class _TorchRanks(_Ranks):
 
 class _TensorFlowRanks(_Ranks):
     """Tensors in the host's memory, of eager execution or of a TF1 session of their own."""
+
+    same_figures = (
+        "callbacks that set it by a rank's own loss need Horovod's MetricAverageCallback() before them"
+    )
 
     def _on_host(self, kind: str, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
         import tensorflow as tf

@@ -9,6 +9,8 @@ To be imported behind TensorFlow, whose import integrates `ddl`, which needs thi
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -139,9 +141,27 @@ def after_update(
 
 
 class _Tape:
-    """Owns the watch of variables that are updated without an optimizer."""
+    """Owns the watch of variables that are updated without an optimizer, or by one that is not known."""
 
     name = "a DistributedGradientTape"
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = weakref.ref(variable)
+
+    def find_optimizer(self) -> Any:
+        """The optimizer of Keras that updates the variable, for an error; None where there is none.
+
+        All objects are looked at.
+        """
+        variable = self._variable()
+        for each in gc.get_objects():
+            if hasattr(type(each), "apply_gradients"):
+                state = getattr(each, "__dict__", {})
+                if any(native(trained) is variable for trained in state.get("_trainable_variables") or []):
+                    return each
+                if getattr(variable, "_unique_id", None) in (state.get("_index_dict") or {}):
+                    return each
+        return None
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -172,7 +192,7 @@ def after_averaging(
     elif getattr(first, _HAS_OPTIMIZER, False):
         return
     else:
-        owner = getattr(first, _OWNER, None) or _Tape()
+        owner = getattr(first, _OWNER, None) or _Tape(first)
         setattr(first, _OWNER, owner)
     begins = ddl_drift.watch_of(owner) is None
     watch = _watch(owner, chosen, ranks, learning_rate)

@@ -162,6 +162,18 @@ WorkPtr DdlBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& op
                [tensors, op = opts.reduceOp](const Members& m) { AllReduce(m, tensors, op); });
 }
 
+WorkPtr DdlBackend::NamedMaximum(const at::Tensor& tensor, std::string name) {
+  Tensors tensors{tensor};
+  const c10d::ReduceOp op(c10d::ReduceOp::MAX);
+  CheckReduction(tensors, op, "all_reduce");
+  return Issue({OpType::ALLREDUCE, "all_reduce", tensors, {tensors}, c10d::kUnsetTimeout},
+               [tensors, op, name = std::move(name)](const Members& m) {
+                 Members named = m;
+                 named.call_name = name.c_str();
+                 AllReduce(named, tensors, op);
+               });
+}
+
 WorkPtr DdlBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   const at::Tensor tensor = Single(tensors, "all_reduce");
   TORCH_CHECK_VALUE(tensor.layout() == at::kSparse && tensor.device().is_cpu(),

@@ -34,6 +34,8 @@ class DdlBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "ddl"; }
 
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  // An all-reduce (MAX) whose name ranks compare, and which errors show.
+  c10::intrusive_ptr<c10d::Work> NamedMaximum(const at::Tensor& tensor, std::string name);
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(Tensors& tensors,
                                                   const c10d::AllreduceOptions& opts) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(Tensors& tensors,

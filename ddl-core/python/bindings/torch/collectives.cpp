@@ -30,6 +30,7 @@ DDL_Call CallOf(const Members& members, DDL_Collective collective, const at::Ten
   call.stream = members.stream;
   call.type = type;
   call.group = members.group;
+  call.name = members.call_name;
   return call;
 }
 

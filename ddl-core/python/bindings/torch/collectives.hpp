@@ -20,6 +20,8 @@ struct Members {
   // Where the tensors are a GPU's: the current stream of this thread, and the time limit of waits for it.
   void* stream = nullptr;
   std::chrono::duration<double> limit{};
+  // Of the call, which ranks compare and errors show; none by default.
+  const char* call_name = nullptr;
 };
 
 // In place. Contiguous tensors of a type that DDL has are not copied, and neither are they copied together.

@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
@@ -21,4 +22,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       pybind11::arg("rank"), pybind11::arg("size"), pybind11::arg("ranks"), pybind11::arg("timeout_seconds"),
       pybind11::call_guard<pybind11::gil_scoped_release>(),
       "Makes a process group of these ranks of DDL; none: all. Collective over them.");
+  module.def(
+      "named_maximum",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend, const at::Tensor& tensor,
+         const std::string& name) -> c10::intrusive_ptr<c10d::Work> {
+        auto* own = dynamic_cast<ddl_torch::DdlBackend*>(backend.get());
+        TORCH_CHECK_TYPE(own != nullptr, "named_maximum takes a process group of DDL");
+        return own->NamedMaximum(tensor, name);
+      },
+      pybind11::arg("backend"), pybind11::arg("tensor"), pybind11::arg("name"),
+      pybind11::call_guard<pybind11::gil_scoped_release>(),
+      "Starts an all-reduce (MAX) in place; ranks compare its name, and errors show it.");
 }

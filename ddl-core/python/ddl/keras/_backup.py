@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import ddl
+from ddl import _drift
 from ddl.keras._callbacks import broadcast_state
 from ddl.keras._rank0 import OnRank0, keras_of
 
@@ -60,7 +61,8 @@ class DDLBackupAndRestore(OnRank0):
                 failure = error
                 state[0] = _FAILED
         if ddl.size() > 1:
-            ddl.bcast_(state, name="epoch and batch of the backup")
+            with _drift.averages_nothing():
+                ddl.bcast_(state, name="epoch and batch of the backup")
         if failure is not None:
             raise failure
         if state[0] == _FAILED:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import ddl
+from ddl import _drift
 
 
 class Callback:
@@ -74,6 +75,7 @@ class DDLCallback(Callback):
     does nothing. Horovod's MetricAverageCallback does the same in `fit`, and nothing in `evaluate`.
     """
 
+    @_drift.averages_nothing()
     def on_epoch_end(self, epoch: int, logs: MutableMapping[str, Any] | None = None) -> None:
         """Replaces the numbers in `logs` by their averages."""
         if not logs or ddl.size() == 1:
@@ -122,6 +124,7 @@ class DDLGlobalVariablesCallback(Callback):
         return True
 
 
+@_drift.averages_nothing()
 def broadcast_state(model: Any) -> None:
     """Gives all ranks rank 0's variables of a built model and of its optimizer. Collective."""
     _broadcast_values([*model.weights, *_optimizer_variables(getattr(model, "optimizer", None))])

@@ -85,7 +85,9 @@ def _compare(optimizer: Any, variables: Sequence[Any], learning_rate: Callable[[
     from ddl.torch import _drift as torch_drift
     from ddl.torch import _groups
 
-    watch = ddl_drift.make_watch(optimizer, torch_drift.GroupRanks(_groups.world()), learning_rate)
+    ranks = torch_drift.GroupRanks(_groups.world())
+    ranks.same_figures = _drift.DdlRanks.same_figures
+    watch = ddl_drift.make_watch(optimizer, ranks, learning_rate)
     if watch.takes([id(variable) for variable in variables]):
         watch.watch(Tensors([(variable.path, variable.value) for variable in variables]))
     watch.updated()

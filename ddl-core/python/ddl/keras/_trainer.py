@@ -74,6 +74,7 @@ def _with_own(callbacks: Any) -> Any:
 class _EpochComparison(Callback):
     """Compares what ranks must agree on at the end of each epoch."""
 
+    @_drift.averages_nothing()
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Collective.
 
@@ -144,6 +145,7 @@ def _hook_evaluate(model: type) -> None:
     model.evaluate = evaluate  # type: ignore[attr-defined]
 
 
+@_drift.averages_nothing()
 def _averaged(result: Any) -> Any:
     """What `evaluate` returns: a number, a list of them, or a dict."""
     names = sorted(result) if isinstance(result, dict) else []

@@ -36,6 +36,10 @@ class GroupRanks:
     """The ranks of a process group, or of a backend, of torch, as `ddl_drift.Ranks`."""
 
     exclusion = "ddl.exclude_from_drift_check"
+    same_figures = (
+        "average the figure that a scheduler decides by (all_reduce, divided by the number of ranks) before "
+        "the scheduler sees it"
+    )
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -47,12 +51,16 @@ class GroupRanks:
 
     def start_maximum(self, values: np.ndarray[Any, Any], name: str) -> Callable[[], np.ndarray[Any, Any]]:
         """See Ranks."""
+        # torch's integration is needed without its backend, too.
+        from ddl.torch._library import backend
+
         tensor = torch.from_numpy(values)
-        options = distributed.AllreduceOptions()
-        options.reduceOp = distributed.ReduceOp.MAX
+        group = self._group
+        if isinstance(group, distributed.ProcessGroup):
+            group = group._get_backend(torch.device("cpu"))
         # Waited for at once: the group has a thread of its own, and calls that the program makes by `ddl`
         # must not come between.
-        self._group.allreduce([tensor], options).wait()
+        backend.named_maximum(group, tensor, name).wait()
         return lambda: np.asarray(tensor.numpy())
 
     def gather(self, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
@@ -155,6 +163,7 @@ def _compare(optimizer: Any) -> None:
                 type(optimizer).__name__,
                 GroupRanks(model.process_group),
                 functools.partial(_learning_rate_of, reference),
+                reference,
             )
             state.watches[key] = watch
         if watch.takes([id(parameter) for _, parameter in named]):

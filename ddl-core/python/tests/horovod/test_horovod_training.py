@@ -10,7 +10,7 @@ import pytest
 
 TORCH = (
     *("distributed_optimizer", "compressed", "accumulated", "sparse", "state_goes_on", "resumed", "drift"),
-    *("drift_behind_a_join", "two_optimizers_of_one_class"),
+    *("other_optimizer_of_one_rank", "drift_behind_a_join", "two_optimizers_of_one_class"),
 )
 WAYS = (
     *("tape", "tf_keras_fit", "tf_keras_legacy_fit", "keras3_fit", "keras3_accumulation_fit", "keras3_loop"),

@@ -233,6 +233,9 @@ def ranks_drift_apart():
             train()
         except RuntimeError as error:
             assert "DDL-1-7] the ranks have drifted apart" in str(error), error
+            assert "; learning rate 0.1 on rank 0, 0.4 on rank 1; " in str(error), error
+            assert "MetricAverageCallback() before them" in str(error), error
+            assert "DDLCallback" not in str(error), error
         else:
             raise AssertionError("accepted")
 

@@ -170,7 +170,9 @@ def drift() -> None:
     none.
     """
 
-    def train(harm: Callable[[torch.nn.Module, torch.optim.Optimizer], object], batches: int) -> int:
+    def train(
+        harm: Callable[[torch.nn.Module, torch.optim.Optimizer], object], batches: int, words: str = ""
+    ) -> int:
         network = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(network.parameters(), 0.01), named_parameters=network.named_parameters()
@@ -183,6 +185,7 @@ def drift() -> None:
                 optimizer.step()
             except RuntimeError as error:
                 assert "DDL-1-7] the ranks have drifted apart" in str(error), error
+                assert words in str(error) and "DDLCallback" not in str(error), error
                 return step
             if RANK == 1 and step == 2:
                 harm(network, optimizer)
@@ -191,10 +194,33 @@ def drift() -> None:
     if SIZE == 1:
         return
     assert train(lambda network, optimizer: None, 24) == 24
-    assert train(lambda network, optimizer: optimizer.param_groups[0].update(lr=0.02), 24) <= 12
+    rate = "average the figure that a scheduler decides by, by hvd.allreduce"
+    assert train(lambda network, optimizer: optimizer.param_groups[0].update(lr=0.02), 24, rate) <= 12
     assert train(lambda network, optimizer: network[1].bias.data.add_(1e-3), 24) <= 12
     assert train(lambda network, optimizer: None, 24 - 7 * RANK) >= 17
     hvd.join()
+
+
+def other_optimizer_of_one_rank() -> None:
+    """Is named, and does not leave the ranks to wait for each other."""
+    if SIZE == 1:
+        return
+    network = torch.nn.Linear(4, 3)
+    kind = torch.optim.Adam if RANK == 1 else torch.optim.SGD
+    optimizer = hvd.DistributedOptimizer(
+        kind(network.parameters(), 0.01), named_parameters=network.named_parameters()
+    )
+    hvd.broadcast_parameters(network.state_dict(), root_rank=0)
+    try:
+        for _ in range(6):
+            optimizer.zero_grad()
+            network(torch.randn(8, 4)).pow(2).mean().backward()
+            optimizer.step()
+    except RuntimeError as error:
+        assert "; optimizer SGD on rank 0, Adam on rank 1; found after update 2" in str(error), error
+        assert "give all ranks the same optimizer with the same settings" in str(error), error
+    else:
+        raise AssertionError("another optimizer on one rank is no error")
 
 
 def drift_behind_a_join() -> None:
@@ -273,6 +299,7 @@ if __name__ == "__main__":
             state_goes_on,
             resumed,
             drift,
+            other_optimizer_of_one_rank,
             drift_behind_a_join,
             two_optimizers_of_one_class,
         ]

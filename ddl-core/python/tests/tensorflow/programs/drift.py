@@ -110,7 +110,7 @@ def settings_of_an_optimizer():
     }
     for (setting, make), library in itertools.product(cases.items(), libraries):
         found(
-            ["dense"],
+            ["dense", f"{setting} ", " on rank 0, 0.01 on rank 1", "give all ranks the same optimizer"],
             by_batches(
                 library,
                 lambda model, setting=setting: setattr(model.optimizer, setting, 0.01),
@@ -118,6 +118,30 @@ def settings_of_an_optimizer():
                 run_eagerly=True,
             ),
         )
+
+
+def other_optimizer_on_one_rank():
+    """Another class, or another setting from the start."""
+    kinds = {
+        "optimizer SGD on rank 0, Adam on rank 1": lambda own: [own.SGD(0.01), own.Adam(0.01)][BAD],
+        "global_clipnorm none on rank 0, 0.01": lambda own: own.SGD(
+            0.01, global_clipnorm=0.01 if BAD else None
+        ),
+    }
+    for (words, make), library in itertools.product(kinds.items(), libraries):
+        with ddl_tf.no_broadcast():
+            model, optimizer = network(library), make(library.optimizers)
+            ddl.broadcast_variables(model.variables)
+
+            def train(model=model, optimizer=optimizer):
+                for number in range(6):
+                    x, y = batch(number)
+                    with tf.GradientTape() as tape:
+                        loss = tf.reduce_mean(tf.square(model(x) - y))
+                    variables = model.trainable_variables
+                    optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+            refused(ddl.DDLError, ["DDL-1-7", words, "the same optimizer with the same settings"], train)
 
 
 def optimizer_replaced_on_one_rank():
@@ -223,12 +247,40 @@ def tapes_without_an_optimizer():
 
 
 def updates_that_nothing_averages():
-    """The first case: a script that has averaged is trusted."""
+    """Among the first cases: a script that has averaged is trusted."""
     for compiled in (False, True):
         words = ["averaged nothing", "bias", "no_averaging"]
         refused(
             ddl.DDLError, words, lambda compiled=compiled: _by_tape(tf.GradientTape, compiled)(lambda _: None)
         )
+
+
+def steps_of_fit_that_nothing_averages():
+    """What fit and its callbacks exchange is no average of gradients."""
+    for library in libraries:
+
+        class ByHand(library.Model):
+            def __init__(self, library=library):
+                super().__init__()
+                self.dense = library.layers.Dense(1)
+
+            def call(self, x):
+                return self.dense(x)
+
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean(tf.square(self(x) - y))
+                variables = self.trainable_variables
+                for gradient, variable in zip(tape.gradient(loss, variables), variables, strict=True):
+                    variable.assign(variable - 0.1 * gradient)
+                return {"loss": loss}
+
+        model = ByHand()
+        model.compile()
+        words = ["averaged nothing", "dense", "no_averaging"]
+        fit = functools.partial(model.fit, X[:32], Y[:32], 8, 6, 0, [ddl.DDLCallback()])
+        refused(ddl.DDLError, words, fit)
 
 
 def _session(graph, monitored=False):
@@ -495,10 +547,12 @@ def uneven_batches():
 _cases.run(
     [
         updates_that_nothing_averages,
+        steps_of_fit_that_nothing_averages,
         learning_rate_of_one_rank,
         weight_set_on_one_rank,
         checkpoint_loaded_on_one_rank,
         settings_of_an_optimizer,
+        other_optimizer_on_one_rank,
         optimizer_replaced_on_one_rank,
         callbacks_that_decide_alone,
         other_start,

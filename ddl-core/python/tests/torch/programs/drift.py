@@ -82,7 +82,8 @@ def settings_of_one_rank() -> None:
         model = DistributedDataParallel(network())
         optimizer = make(model.parameters())
         value = (0.5, 0.5) if setting == "betas" else 0.02
-        words = "learning rate 0.01 on rank 0, 0.02 on rank 1" if setting == "lr" else "weight by up to"
+        before = optimizer.param_groups[0][setting]
+        words = f"{'learning rate' if setting == 'lr' else setting} {before} on rank 0, {value} on rank 1"
         refused(
             ddl.DDLError,
             words,
@@ -90,6 +91,47 @@ def settings_of_one_rank() -> None:
                 model, optimizer, lambda: optimizer.param_groups[0].update({setting: value})
             ),
         )
+
+
+def learning_rate_of_a_group() -> None:
+    """The group is named; the remedy is one of PyTorch."""
+    model = DistributedDataParallel(network())
+    groups = [{"params": model.module[0].parameters()}, {"params": model.module[3].parameters(), "lr": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.01)
+    words = (
+        "learning rate of parameter group 1: 0.1 on rank 0, 0.2 on rank 1; found after update 5 of SGD; set "
+        "the same learning rate on all ranks; average the figure that a scheduler decides by (all_reduce"
+    )
+    refused(
+        ddl.DDLError, words, lambda: train(model, optimizer, lambda: optimizer.param_groups[1].update(lr=0.2))
+    )
+
+
+def other_optimizer_of_one_rank() -> None:
+    model = DistributedDataParallel(network())
+    kind = torch.optim.Adam if BAD else torch.optim.SGD
+    words = "optimizer SGD on rank 0, Adam on rank 1"
+    refused(ddl.DDLError, words, lambda: train(model, kind(model.parameters(), lr=0.01)))
+    model = DistributedDataParallel(network())
+    some = torch.optim.SGD(list(model.parameters())[: 2 if BAD else None], lr=0.01)
+    words = "they update different weights: 1.weight: 6 elements on rank 0, not updated on rank 1; "
+    refused(ddl.DDLError, words, lambda: train(model, some))
+
+
+def one_rank_skips_a_step() -> None:
+    """A run of its own: ranks that make different calls cannot go on. The error says what they were."""
+    model = DistributedDataParallel(nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def steps() -> None:
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.randn(8, 8)).square().mean().backward()
+            if not (BAD and step == 2):
+                optimizer.step()
+
+    words = "name 'comparison of weights after update 4 (a rank without it skipped a step, or updates other"
+    refused(dist.DistBackendError, words, steps)
 
 
 def checkpoint_of_one_rank() -> None:
@@ -208,6 +250,7 @@ def one_rank_evaluates() -> None:
 
 CASES: list[Callable[[], None]] = [
     *(no_average_at_all, weight_of_one_rank, settings_of_one_rank, checkpoint_of_one_rank),
+    *(learning_rate_of_a_group, other_optimizer_of_one_rank),
     *(
         two_optimizers_and_types,
         nothing_to_find,
@@ -221,4 +264,8 @@ CASES: list[Callable[[], None]] = [
 ]
 if __name__ == "__main__":
     wanted = sys.argv[1:]
-    run(case for case in CASES if not wanted or case.__name__ in wanted)
+    if wanted == ["one_rank_skips_a_step"]:
+        one_rank_skips_a_step()
+        sys.stdout.write("passed one_rank_skips_a_step\n")
+    else:
+        run(case for case in CASES if not wanted or case.__name__ in wanted)
