@@ -479,6 +479,7 @@ def test_redirects(world: World, keys: list[Key]) -> None:
         ("ftp://127.0.0.1/x", "which is not safe"),
         ("http://user:secret@127.0.0.1/x", "which is not safe"),
         ("http://[/x", "which is not safe"),
+        ("http://xn--\u00e9..\u00ff/", "which is not safe"),
         ("/SHA256SUMS", "leads on to another address more than 5 times"),
     ):
         world.server.ways["SHA256SUMS"] = leading_to(address)

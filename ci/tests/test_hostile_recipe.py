@@ -11,7 +11,7 @@ import sys
 import tarfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -277,6 +277,10 @@ def test_a_right_result_lies_alone(recipe: Recipe, tmp_path: Path) -> None:
         ({"name": "good", "version": "9", "build": "h_0", "subdir": "linux-64"}, "linux-64"),
         ({"name": "good", "version": "1.0", "build": "h_0", "subdir": "noarch"}, "linux-64"),
         ({}, "linux-64"),
+        (
+            {"name": "good", "version": "1.0", "build": "h_0", "build_number": 7, "subdir": "linux-64"},
+            "linux-64",
+        ),
     ],
 )
 def test_a_package_that_says_it_is_another(recipe: Recipe, entry: dict[str, str], subdir: str) -> None:
@@ -296,14 +300,23 @@ def test_other_packages_than_the_recipes(recipe: Recipe, names: list[str]) -> No
 
 
 def hostile_package(
-    folder: Path, members: list[tarfile.TarInfo | tuple[str, bytes]], **paths: object
+    folder: Path,
+    members: list[tarfile.TarInfo | tuple[str, bytes]],
+    *,
+    more: Sequence[dict[str, str]] = (),
+    record: str | None = None,
+    index: Mapping[str, str] | None = None,
+    **paths: object,
 ) -> Path:
-    """A .conda file with these members beside share/data, and with its list of files changed."""
+    """A .conda file with these members beside share/data, and with its list of files changed.
+
+    more: entries of the list. record: a file among the records. index: what info/index.json has, too
+    """
     right = {"_path": "share/data", "path_type": "hardlink", "sha256": hashlib.sha256(b"right").hexdigest()}
     listed = [{**right, **paths}]
-    index = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64", "depends": []}
+    about = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64", "depends": []}
     inside: list[tarfile.TarInfo | tuple[str, bytes]] = [
-        ("info/index.json", json.dumps(index).encode()),
+        ("info/index.json", json.dumps({**about, **(index or {})}).encode()),
         ("share/data", b"right"),
         *members,
     ]
@@ -313,9 +326,16 @@ def hostile_package(
         sha256 = hashlib.sha256(member[1] if isinstance(member, tuple) else b"").hexdigest()
         if not name.startswith("info/"):
             listed.append({"_path": name, "path_type": kind, "sha256": sha256})
+    listed += more
     inside.append(("info/paths.json", json.dumps({"paths": listed, "paths_version": 1}).encode()))
     folder.mkdir()
-    with conda_builder("good-1.0-h_0", folder) as archive:
+    if record is not None:
+        inside.append((record, b"x"))
+
+    def is_info(name: str) -> bool:
+        return name.startswith("info/") or name == record
+
+    with conda_builder("good-1.0-h_0", folder, is_info=is_info) as archive:
         for member in inside:
             if isinstance(member, tuple):
                 info = tarfile.TarInfo(member[0])
@@ -347,6 +367,19 @@ HOSTILE_PACKAGES: dict[str, tuple[list[tarfile.TarInfo | tuple[str, bytes]], dic
     ),
     "a link to itself": ([link("a", "b"), link("b", "a")], {}, "leads to itself"),
     "an absolute name": ([("/etc/evil", b"x")], {}, "is no place in an environment"),
+    "a name that types": ([("share/\x1b]0;x", b"x")], {}, "is no place in an environment"),
+    "a folder elsewhere": (
+        [],
+        {"more": [{"_path": "share/d/../../../etc/evil", "path_type": "directory"}]},
+        "is no folder in an environment",
+    ),
+    "a folder that is a file": (
+        [],
+        {"more": [{"_path": "share/data", "path_type": "directory"}]},
+        "is no folder in an environment",
+    ),
+    "files among the records": ([], {"record": "share/other"}, "is no record of a package"),
+    "modules elsewhere": ([], {"index": {"python_site_packages_path": "../x"}}, "is no place for modules"),
 }
 
 
@@ -379,6 +412,7 @@ def test_compilations_are_kept_for_the_recipe_alone(clone: Clone) -> None:
     evil += "echo prefix_command = /ccache/evil > /ccache/ccache.conf"
     clone.recipe("hostile", source=source, script=[_PUT, "touch $PREFIX/share/x", evil])
     assert clone.built("hostile") == {"hostile"}
+    assert (clone.cache / "ccache-packages").stat().st_mode & 0o077 == 0
     clone.recipe("good", source=source, script=[_PUT, "ccache gcc -c a.c -o $PREFIX/share/a.o"])
     done = clone.run("channel", "build", "good")
     assert done.returncode == 0, done.stderr

@@ -292,6 +292,9 @@ def test_what_is_no_channel_is_refused(clone: Clone, channel: Path, tmp_path: Pa
     assert "is the channel itself" in clone.fails("channel", "mirror", str(channel), "--from", str(channel))
     repodata = channel / "noarch/repodata.json"
     document = json.loads(repodata.read_text())
+    repodata.write_text('{"packages.conda": []}')
+    assert "is not a channel index" in clone.fails("channel", "mirror", target, "--from", str(channel))
+    assert "is not a channel index" in clone.fails("env", "create", "e", "low", "--from", str(channel))
     document["packages.conda"]["../../escaped.conda"] = document["packages.conda"]["side-1.0-0.conda"]
     repodata.write_text(json.dumps(document))
     assert "'../../escaped.conda'" in clone.fails("channel", "mirror", target, "--from", str(channel))

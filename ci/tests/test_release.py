@@ -279,6 +279,9 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     unpacked.write_text("POISON\n")
     assert published.ok("env", "create", "again", *create[3:])["changed"]
     assert (envs / "again/share/user").read_text() == "user\n"
+    error = published.fails("env", "create", "plain", *create[3:])
+    assert "was made when no signature was asked for" in error and "wmlce env remove plain" in error
+    assert not published.ok(*create)["changed"]
     part = ("--from", str(channel / "beside-conda-forge"), "--require-signature", signers(key))
     # a channel of its own, with a signature of its own, which needs conda-forge beside it
     error = published.fails("env", "create", "part", "user", *part)

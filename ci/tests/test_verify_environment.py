@@ -101,6 +101,11 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda e: next(e.glob("conda-meta/lib-*")).write_text("[]"),
         "is no record of a package",
     ),
+    "a record of nothing": (
+        lambda e: next(e.glob("conda-meta/lib-*")).write_text('{"name": "lib", "paths_data": {"paths": []}}'),
+        "is no record of a package",
+    ),
+    "a record that is a pipe": (lambda e: os.mkfifo(e / "conda-meta/x.json"), "is no record of a package"),
 }
 
 
@@ -120,6 +125,9 @@ def test_other_changes(clone: Clone) -> None:
         change(prefix)
         found = installed.files(prefix, clone.root / "build/channel").findings
         assert any(message in finding for finding in found), (message, found)
+        os.mkfifo(prefix / "share/nobody-writes")
+        error = clone.fails("channel", "verify", "--env", str(prefix))
+        assert "did not pass" in error and message in error, error
 
 
 def test_undefined_symbol(clone: Clone) -> None:

@@ -16,6 +16,7 @@ import posixpath
 import re
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -116,6 +117,10 @@ class _PackageFiles:
     def check_listed(self, package: Path, listed: list[dict[str, Any]]) -> None:
         """WmlceError where info/paths.json, by which clients install, does not list just these files."""
         items = {str(item["_path"]): item for item in listed if item.get("path_type") != "directory"}
+        # clients make the folders that it lists
+        for name in [str(item["_path"]) for item in listed if item.get("path_type") == "directory"]:
+            if not _is_plain(name) or name in self.sha256 or name in self.links:
+                raise _refused(package, f"its list has {name!r}, which is no folder in an environment")
         if strange := {*self.sha256, *self.links} ^ items.keys():
             raise _refused(package, f"{min(strange)} is only in its files or only in its list of them")
         for name, item in items.items():
@@ -195,6 +200,9 @@ class _InfoFiles:
             return _json({**json.loads(content), "channels": []})
         if name == "info/index.json":
             document = json.loads(content)
+            modules = document.get("python_site_packages_path")
+            if modules is not None and not _is_plain(str(modules)):
+                raise WmlceError(f"{modules!r} is no place for modules", remedy="look into its scripts")
             # rattler-build adds those of run exports in an order that changes from build to build
             for key in document.keys() & {"depends", "constrains"}:
                 document[key] = sorted(document[key])
@@ -288,6 +296,8 @@ def _normalize_tar(
     ):
         seen: set[str] = set()
         for member in old:
+            if isinstance(files, _InfoFiles) and not f"{member.name}/".startswith("info/"):
+                raise WmlceError(f"{member.name!r} is no record of a package", remedy="look into its scripts")
             content: Any = old.extractfile(member) if member.isreg() else None
             if content is not None and files.selects(member.name):
                 if member.size > files.most_bytes:
@@ -316,11 +326,17 @@ def _normalize_tar(
             new.addfile(member, content)
 
 
+def _is_plain(place: str) -> bool:
+    """Is it a place in an environment, whose name can be shown?"""
+    controls = any(unicodedata.category(character) == "Cc" for character in place)
+    return not controls and posixpath.normpath(place) == place and not place.startswith(("/", ".."))
+
+
 def _check_member(member: tarfile.TarInfo) -> None:
     """WmlceError for what would be written, or lead, out of the environment, and for what is no file."""
     place = member.name.rstrip("/")
     wrong = ""
-    if posixpath.normpath(place) != place or place.startswith(("/", "..")):
+    if not _is_plain(place):
         wrong = "is no place in an environment"
     elif member.issym():
         target = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.linkname))

@@ -60,6 +60,9 @@ def check(recipe: Recipe, content: str, subdir: str, file: str, entry: Mapping[s
     version = versions.get(str(entry.get("name")))
     if version != entry.get("version") or says != file or content not in str(entry.get("build")):
         raise _strange(recipe, f"{file}, which says that it is {says}")
+    numbers = {output.name: output.number for output in recipe.outputs}
+    if entry.get("build_number", 0) != numbers[str(entry["name"])]:
+        raise _strange(recipe, f"{file}, which says that it is build {entry.get('build_number')}")
     if entry.get("subdir") != subdir:
         raise _strange(recipe, f"{file} for {entry.get('subdir')} in the folder of {subdir}")
 

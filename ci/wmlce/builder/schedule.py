@@ -521,6 +521,8 @@ class Builder:
         # of this recipe alone: what a build leaves there gets into no other package
         folder = self.layout.cache / "ccache-packages" / recipe.name
         folder.mkdir(parents=True, exist_ok=True)
+        # a program with a set-user-ID bit that a build leaves there is for nobody to start
+        folder.parent.chmod(0o700)
         return {_CCACHE["CCACHE_DIR"]: folder}
 
     def _run(self, recipe: Recipe, work: Path, inputs: Path, job: Path, log: Path) -> None:

@@ -106,8 +106,14 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
     for subdir in platform.SUBDIRS:
         path = folder / subdir / "repodata.json"
         if path.is_file():
-            document = json.loads(path.read_text())
-            documents[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
+            try:
+                document = json.loads(path.read_text())
+                documents[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                raise WmlceError(
+                    f"{path} is not a channel index: {str(error)[:200]}",
+                    remedy="rebuild the channel's index: wmlce channel index",
+                ) from error
             for file, exported in _exports(path.with_name(RUN_EXPORTS)).items():
                 if exported and file in documents[subdir]:
                     documents[subdir][file]["run_exports"] = exported

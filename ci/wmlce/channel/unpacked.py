@@ -33,6 +33,9 @@ def own_copies(parent: Path, records: Sequence[RepoDataRecord]) -> Iterator[Path
     """
     origins = [str(record.url) for record in records]
     with scratch_folder(parent, "packages") as folder:
+        folder.chmod(0o700)
+        if parent.stat().st_uid == os.geteuid():
+            parent.chmod(parent.stat().st_mode & ~0o022)  # nobody else puts another folder in its place
         try:
             with ThreadPoolExecutor(cpu_count()) as pool:
                 copies = list(pool.map(lambda record: _own_copy(record, folder), records))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from wmlce.cli.session import Context, Session, session_of
-from wmlce.util.errors import WmlceError
+from wmlce.util.errors import WmlceError, printable
 from wmlce.util.host import cpu_count
 from wmlce.util.platform import PLATFORMS, find, of_this_machine
 
@@ -398,7 +398,7 @@ def channel_verify(
         Console(highlight=False).print(table)
         for check in checks:
             for note in check.notes[:20]:
-                print(f"note: {note}")
+                print(printable(f"note: {note}"))
     wrong = [finding for check in checks for finding in check.findings]
     if wrong:
         rest = [f"… and {len(wrong) - 20} more"] if len(wrong) > 20 else []

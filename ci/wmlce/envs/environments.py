@@ -126,6 +126,13 @@ def create(
             trust.check_lock(lock.packages, signed)
         marker = _read_marker(prefix)
         digest = lock.digest if lock else _index_digest(folder)
+        needs_signature = signed is not None
+        if needs_signature and marker is not None and not marker.get("signed"):
+            raise WmlceError(
+                f"the environment {name} was made when no signature was asked for, and was not compared with "
+                "what was signed",
+                remedy=f"make it anew: wmlce env remove {name}, then the same command again",
+            )
         question = {"specs": requested, "index": digest, "prefix": str(prefix), "overrides": _overrides()}
         if marker is not None and all(marker.get(key) == value for key, value in question.items()):
             return False
@@ -133,7 +140,10 @@ def create(
         records = explicit.records(layout, lock, folder) if lock else solve_channel(folder, requested, layout)
         answer = sorted(str(record.sha256.hex() if record.sha256 else record.file_name) for record in records)
         same_place = marker is not None and marker.get("prefix") == str(prefix)
-        if not (same_place and marker is not None and marker.get("answer") == answer):
+        compared = needs_signature
+        if same_place and marker is not None and marker.get("answer") == answer:
+            compared = bool(marker.get("signed"))
+        else:
             if prefix.exists() and not same_place:
                 say(f"{name}: removing an environment that is incomplete or was made in another place")
                 remove_tree(prefix)
@@ -142,7 +152,7 @@ def create(
             install_packages(layout, prefix, records, requested)
             if compile_python:
                 compile_modules(prefix, say)
-        write_json(prefix / _MARKER, {**question, "answer": answer})
+        write_json(prefix / _MARKER, {**question, "answer": answer, "signed": compared})
         say(f"{name}: {len(records)} packages in {time.monotonic() - started:.1f} s")
     return True
 

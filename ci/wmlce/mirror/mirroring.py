@@ -269,7 +269,10 @@ def _offered(origin: Origin, original: Signed | None) -> Iterator[Item]:
 def _packages_of(data: bytes, title: str) -> dict[str, Any]:
     """What a file of an index says of each package."""
     try:
-        return dict(json.loads(data)["packages.conda"])
+        packages = json.loads(data)["packages.conda"]
+        if not isinstance(packages, dict):
+            raise TypeError("packages.conda is no table of packages")
+        return packages
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WmlceError(
             f"{title} is not a channel index: {str(error)[:200]}",

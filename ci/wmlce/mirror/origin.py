@@ -282,6 +282,7 @@ def _follow(address: str, headers: dict[str, str]) -> HTTPResponse:
             error.close()
             try:
                 target = urlsplit(urljoin(address, place))
+                (target.hostname or "").encode("idna")
             except ValueError:
                 target = urlsplit("")
             safe = target.scheme == "https" or (target.scheme == parts.scheme == "http")

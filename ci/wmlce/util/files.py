@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,8 +20,14 @@ from wmlce.util.errors import OutOfSpace, WmlceError
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file's content."""
-    with path.open("rb") as stream:
+    """Hex digest of a file's content.
+
+    Raises:
+        OSError: It cannot be read, or is no file, such as a pipe that nobody writes to.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no file", str(path))
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

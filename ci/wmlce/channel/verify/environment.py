@@ -73,6 +73,8 @@ def elf_files(prefix: Path) -> Iterator[tuple[Path, Dynamic]]:
             path = Path(folder) / name
             if name.endswith((".py", ".pyc", ".h", ".hpp", ".txt", ".json")) or path.is_symlink():
                 continue
+            if not path.is_file():
+                continue  # a pipe, which nobody may ever write to
             dynamic = read_dynamic(path)
             if dynamic is not None:
                 yield path, dynamic

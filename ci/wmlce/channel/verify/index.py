@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,14 @@ def pip_lines(command: list[str]) -> tuple[int, list[str]]:
 
 
 def conda_meta(prefix: Path) -> list[dict[str, Any]]:
-    """The records of an environment's installed packages."""
-    return [json.loads(path.read_text()) for path in sorted((prefix / "conda-meta").glob("*.json"))]
+    """The records of an environment's installed packages; `installed.files` names those that are none."""
+    records = []
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        with suppress(OSError, ValueError):
+            record = json.loads(path.read_text()) if path.is_file() else None
+            if isinstance(record, dict) and {"name", "subdir"} <= record.keys():
+                records.append(record)
+    return records
 
 
 def owners(prefix: Path) -> dict[str, str]:

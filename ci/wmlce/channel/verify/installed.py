@@ -92,8 +92,10 @@ def _records(prefix: Path, check: Check) -> Iterator[Record]:
     """The records of installed packages; those that are none are findings."""
     for path in sorted((prefix / "conda-meta").glob("*.json")):
         try:
+            if not path.is_file():
+                raise ValueError("no file")
             record = json.loads(path.read_text())
-            _ = record["name"], [item["_path"] for item in record["paths_data"]["paths"]]
+            _ = record["name"], record["subdir"], [item["_path"] for item in record["paths_data"]["paths"]]
         except (OSError, ValueError, KeyError, TypeError) as error:
             check.findings.append(f"conda-meta/{path.name} is no record of a package: {error!r}")
             continue

@@ -17,6 +17,7 @@ from typing import Any
 
 from wmlce.channel import conda_forge_overlay, published
 from wmlce.channel.verify.check import Check
+from wmlce.channel.verify.index import conda_meta
 from wmlce.util.files import sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
@@ -76,8 +77,10 @@ def write(folder: Path, checks: Sequence[Check], prefix: Path | None) -> None:
 
 
 def _installed(prefix: Path) -> dict[str, str]:
-    records = [json.loads(path.read_text()) for path in sorted((prefix / "conda-meta").glob("*.json"))]
-    return {f"{record['subdir']}/{record['fn']}": str(record.get("sha256", "")) for record in records}
+    return {
+        f"{record['subdir']}/{record.get('fn')}": str(record.get("sha256", ""))
+        for record in conda_meta(prefix)
+    }
 
 
 def junit(checks: Sequence[Check]) -> str:
