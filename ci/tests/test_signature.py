@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -424,7 +425,8 @@ def test_a_channel_that_must_be_signed(required: Path, tmp_path: Path) -> None:
     package = required / "noarch/a-1-0.conda"
     package.write_text("other\n")  # packages are looked at when they are installed
     assert trust.open_channel(required) == listed
-    record: Any = SimpleNamespace(subdir="noarch", file_name=package.name)
+    digest = hashlib.sha256(b"package\n").digest()
+    record: Any = SimpleNamespace(subdir="noarch", file_name=package.name, sha256=digest)
     with pytest.raises(WmlceError, match="is not what was signed: changed"):
         trust.check_packages(required, [record], listed)
     trust.check_packages(required, [record], None)
@@ -433,7 +435,11 @@ def test_a_channel_that_must_be_signed(required: Path, tmp_path: Path) -> None:
         trust.check_packages(required, [record], listed)
     package.write_text("package\n")
     trust.check_packages(required, [record], listed)
-    new: Any = SimpleNamespace(subdir="noarch", file_name="new-1-0.conda")
+    of_another_index: Any = SimpleNamespace(**{**vars(record), "sha256": hashlib.sha256(b"x").digest()})
+    with pytest.raises(WmlceError, match="is not what was signed: changed"):
+        trust.check_packages(required, [of_another_index], listed)
+    digest = hashlib.sha256(b"new\n").digest()
+    new: Any = SimpleNamespace(subdir="noarch", file_name="new-1-0.conda", sha256=digest)
     (required / "noarch/new-1-0.conda").write_text("new\n")
     with pytest.raises(WmlceError, match="is not what was signed: changed"):
         trust.check_packages(required, [record, new], listed)
