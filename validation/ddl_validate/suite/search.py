@@ -441,7 +441,7 @@ class _Search:
                     self.good.add(host)
                     self.bad.pop(host, None)
                 else:
-                    self.bad[host] = self._host_verdict(host, rates, expected)
+                    self.bad[host] = self._verdict(Fault.HOST, (host,), rates, expected)
 
     def _unclear(self, crossing: bool) -> list[int]:
         seen = {host for pair in (*self.inside, *self.crossed) for host in pair}
@@ -463,12 +463,13 @@ class _Search:
                 continue
             yield other
 
-    def _host_verdict(self, host: int, rates: Rates, expected: float) -> Verdict:
-        if rates is None:
-            return Verdict(Fault.HOST, (host,), 0.0, expected)
-        sends, receives = (rate >= self.least * expected for rate in rates)
-        sending = None if sends == receives else not sends
-        return Verdict(Fault.HOST, (host,), min(rates), expected, sending)
+    def _verdict(self, fault: Fault, members: tuple[int, ...], rates: Rates, expected: float) -> Verdict:
+        """rates: what the first member sends, and receives."""
+        sending = None
+        if rates is not None:
+            sends, receives = (rate >= self.least * expected for rate in rates)
+            sending = None if sends == receives else not sends
+        return Verdict(fault, members, slower(rates), expected, sending)
 
     def _rack_shown(self, rack: int, team: int) -> bool:
         """Whether a rack has carried, with some other one, what is expected of so many pairs of hosts."""
@@ -535,7 +536,7 @@ class _Search:
         # one host that was measured with nobody of its rack: it is its link as well as the rack's
         if len(self.members[rack]) == 1 and len(hosts) == 1:
             rates = _seen_from(hosts[0], team[0], self.crossed[team[0]])
-            return self._host_verdict(hosts[0], rates, expected)
+            return self._verdict(Fault.HOST, (hosts[0],), rates, expected)
         return Verdict(Fault.RACK, (rack,), rate, expected)
 
     def _pairs_again(self) -> Step:
@@ -572,11 +573,7 @@ class _Search:
                 if slower(rates) >= self.least * expected[pair]:
                     self.outcome.contended.append(pair)
                     continue
-                worse = None
-                if rates is not None:
-                    forward, back = (rate >= self.least * expected[pair] for rate in rates)
-                    worse = None if forward == back else not forward
-                self.slow_pairs[pair] = Verdict(Fault.PATH, pair, slower(rates), expected[pair], worse)
+                self.slow_pairs[pair] = self._verdict(Fault.PATH, pair, rates, expected[pair])
 
     # ---- measuring what would be named
 
@@ -696,13 +693,8 @@ class _Search:
 
     def _as_measured(self, verdict: Verdict, pair: Pair, rates: Rates) -> Verdict:
         if verdict.fault is Fault.HOST:
-            (host,) = verdict.members
-            return self._host_verdict(host, _seen_from(host, pair, rates), verdict.expected)
-        sending = None
-        if rates is not None:
-            forward, back = (rate >= self.least * verdict.expected for rate in rates)
-            sending = None if forward == back else not forward
-        return Verdict(Fault.PATH, verdict.members, slower(rates), verdict.expected, sending)
+            rates = _seen_from(verdict.members[0], pair, rates)
+        return self._verdict(verdict.fault, verdict.members, rates, verdict.expected)
 
     def _pair_of_hosts(self, verdict: Verdict, number: int) -> Pair | None:
         """The two of a path; or a host and each time another good one, of its own rack where it has any."""

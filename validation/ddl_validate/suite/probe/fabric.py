@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from . import settings
 from .lines import tell
 
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
@@ -119,10 +120,8 @@ def _least(read: Any, device: Path, name: str) -> Any:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""  # not there, or the driver refuses, as `speed` of an interface that is down
+    # not there, or the driver refuses, as `speed` of an interface that is down
+    return settings.text(path) or ""
 
 
 def _number(text: str) -> int | None:
