@@ -4,7 +4,7 @@
 # shellcheck shell=bash
 
 unset "${!PYTHON@}" # the user's: each of them can lead Python elsewhere
-ROOT=$(CDPATH= cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+ROOT=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 BUILD=$ROOT/build
 LOGS=$BUILD/logs
 TOOLS=$BUILD/tools

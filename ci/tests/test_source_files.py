@@ -138,13 +138,15 @@ def test_pytorch_index_is_asked_for_what_pip_does_not_find(
     assert path.name in error and "set WMLCE_PYTORCH_INDEX" in error and "install page" in error
     assert "--offline DIR" in error and digest(path) in error and not pytorch.asked
 
-    assert clone.ok("source", "fetch", "--pytorch-index", pytorch.url)["fetched"] == [path.name]
+    assert "~/.netrc" in clone.fails("source", "fetch", "--pytorch-index", pytorch.url) and not pytorch.asked
+    clone.env["WMLCE_PYTORCH_INDEX"] = pytorch.url
+    assert clone.ok("source", "fetch")["fetched"] == [path.name]
     assert any(path.startswith("/simple/tiny") for path in pytorch.asked)
     # where pip finds the file by itself the index is not asked
     pytorch.asked.clear()
     for cached in clone.cache.glob("sources/*/*.whl"):
         cached.unlink()
-    clone.env |= {"WMLCE_PYTORCH_INDEX": pytorch.url, "PIP_FIND_LINKS": str(pytorch.folder)}
+    clone.env["PIP_FIND_LINKS"] = str(pytorch.folder)
     assert clone.ok("source", "fetch")["fetched"] == [path.name]
     assert not pytorch.asked
 

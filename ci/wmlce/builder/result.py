@@ -53,16 +53,21 @@ def read(work: Path, recipe: Recipe) -> Result:
     return Result(packages, seconds)
 
 
-def check(recipe: Recipe, content: str, subdir: str, file: str, entry: Mapping[str, Any]) -> None:
-    """WmlceError where a package, by what it says of itself, is none of the recipe's at this content hash."""
+def check(
+    recipe: Recipe, content: str, number: int, subdir: str, file: str, entry: Mapping[str, Any]
+) -> None:
+    """WmlceError where a package, by what it says of itself, is none of the recipe's at this content hash
+    and this build number.
+    """
     says = f"{entry.get('name')}-{entry.get('version')}-{entry.get('build')}.conda"
     versions = {output.name: output.version for output in recipe.outputs}
     version = versions.get(str(entry.get("name")))
     if version != entry.get("version") or says != file or content not in str(entry.get("build")):
         raise _strange(recipe, f"{file}, which says that it is {says}")
-    numbers = {output.name: output.number for output in recipe.outputs}
-    if entry.get("build_number", 0) != numbers[str(entry["name"])]:
-        raise _strange(recipe, f"{file}, which says that it is build {entry.get('build_number')}")
+    if entry.get("build_number", 0) != number:
+        raise _strange(
+            recipe, f"{file}, which says that it is build {entry.get('build_number')}, not {number}"
+        )
     if entry.get("subdir") != subdir:
         raise _strange(recipe, f"{file} for {entry.get('subdir')} in the folder of {subdir}")
 

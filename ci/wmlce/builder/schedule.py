@@ -437,7 +437,7 @@ class Builder:
                         remedy="look into the recipe's scripts",
                         recipe=recipe.name,
                     ) from error
-                result.check(recipe, content, subdir, path.name, entry)
+                result.check(recipe, content, self.plan.number(recipe.name), subdir, path.name, entry)
                 built.append(PackageFile(path, subdir, entry))
         result.check_all(recipe, [package.name for package in built])
         steps = outcome.seconds

@@ -155,14 +155,10 @@ def render(recipe: Recipe) -> list[Output]:
     platform = PlatformConfig(target_platform=(recipe.platform or of_this_machine()).subdir)
     config = RenderConfig(platform=platform)
     try:
-        if recipe.generated:
-            with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
-                read = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch)
-                variants = read.render(recipe.variants, config)
-        else:
-            # from_yaml would write the file again, which another process may be reading
-            read = Stage0Recipe.from_file(recipe.folder / "recipe.yaml")
-            variants = read.render(recipe.variants, config)
+        # of the text, in which a moved source has its version; and not in the recipe's folder, where from_yaml
+        # would write the file again, which another process may be reading
+        with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
+            variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch).render(recipe.variants, config)
         outputs = []
         for variant in variants:
             rendered = variant.recipe.to_dict()

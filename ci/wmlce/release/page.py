@@ -135,6 +135,7 @@ def _parts(folder: Path, record: Mapping[str, Any]) -> list[Part]:
         f"ibm-wml-ce-{record['version']}.tar.gz": "recipes, wmlce, the documentation's text, own code",
         "NOTES.md": "what changed, and the sources of what is under the GNU licences",
         record["sbom"]: "the bill of materials of the channel, in CycloneDX",
+        "sbom.spdx.json": "the same, in SPDX",
     }
     return [
         Part(path.relative_to(folder).as_posix(), path.is_dir(), content, _size(path))
