@@ -155,8 +155,8 @@ def render(recipe: Recipe) -> list[Output]:
     platform = PlatformConfig(target_platform=(recipe.platform or of_this_machine()).subdir)
     config = RenderConfig(platform=platform)
     try:
-        # of the text, in which a moved source has its version; and not in the recipe's folder, where from_yaml
-        # would write the file again, which another process may be reading
+        # of the text, which has a moved source's version; not in the recipe's folder, where from_yaml would
+        # write the file again, which another process may be reading
         with tempfile.TemporaryDirectory(prefix="wmlce-render-") as scratch:
             variants = Stage0Recipe.from_yaml(recipe.text, recipe_dir=scratch).render(recipe.variants, config)
         outputs = []
