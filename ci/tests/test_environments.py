@@ -201,3 +201,21 @@ def test_remove(clone: Clone) -> None:
     assert clone.ok("env", "remove", "a") == {"removed": "a"}
     assert clone.ok("env", "list") == []
     assert "there is no environment a" in clone.fails("env", "remove", "a")
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"name": "x"}', "\xff"])
+def test_a_broken_record_is_one_error(
+    library_and_program: Clone, tmp_path: Path, content: str | None
+) -> None:
+    """Of a package's record, whoever reads it; None: a pipe, which nobody writes to."""
+    clone = library_and_program
+    clone.built()
+    clone.ok("env", "create", "e", "program")
+    record = clone.root / "build/envs/e/conda-meta/broken.json"
+    if content is None:
+        os.mkfifo(record)
+    else:
+        record.write_bytes(content.encode("latin-1"))
+    for command in (("clone", "e", str(tmp_path / "copy")), ("sbom", "e"), ("lock", "e")):
+        assert f"{record} is no record of an installed package" in clone.fails("env", *command)
+    assert not (tmp_path / "copy").exists()

@@ -600,6 +600,21 @@ def test_pipes_and_devices_in_a_folder_are_no_files(world: World) -> None:
         (world.channel.parent / "kept").rename(world.channel / name)
 
 
+@pytest.mark.parametrize(("variable", "value"), [(freshness.MINIMUM, "1.0"), (freshness.MAXIMUM_AGE, "9")])
+def test_a_lowest_version_without_a_signature_is_no_protection(
+    world: World, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.delenv(trust.VARIABLE)
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(WmlceError, match=f"{variable} is set, and the channel"):
+        trust.open_channel(world.channel)
+    for name in (manifest.NAME, f"{manifest.NAME}.sig"):
+        (world.channel / name).unlink()
+    assert f"{variable} is set, and the channel" in world.refused()
+    # what this clone has built has no version to compare
+    assert trust.open_channel(world.channel, world.channel) is None
+
+
 def test_wrong_dates(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sign(world.channel, world.key, "2.0", date=NOW + timedelta(days=3))
     assert "which is still to come" in world.refused()

@@ -37,6 +37,7 @@ from wmlce.recipes.licenses import canonical
 from wmlce.sources import debian_fixes
 from wmlce.sources.debian_fixes import Fixed
 from wmlce.sources.drift import upstream
+from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.layout import Layout
@@ -151,7 +152,7 @@ def of_channel(layout: Layout, folder: Path, form: Form = "cyclonedx") -> str:
 
 def of_environment(layout: Layout, prefix: Path, form: Form = "cyclonedx") -> str:
     """The bill of the packages that are installed at `prefix`, as JSON."""
-    documents = [json.loads(path.read_text()) for path in sorted((prefix / "conda-meta").glob("*.json"))]
+    documents = list(conda_meta.all_of(prefix).values())
     if not documents:
         raise WmlceError(f"{prefix} is not an environment", remedy="name one that `wmlce env list` shows")
     by_name = {str(entry["name"]): f"{entry['subdir']}/{entry['fn']}" for entry in documents}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from wmlce.cli.session import Context, session_of
+from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.layout import Layout
 
@@ -87,7 +88,7 @@ def env_lock(
         raise typer.BadParameter(f"--format is one of {', '.join(formats)}")
     prefix = _place(session.layout, name)
     text = locks.of_environment(prefix, channel or session.layout.channel.as_uri(), locks.Format(form))
-    packages = len(list((prefix / "conda-meta").glob("*.json")))
+    packages = len(conda_meta.files(prefix))
     if output is None:
         session.answer({"packages": packages, "lock": text}, text.rstrip("\n"))
     else:

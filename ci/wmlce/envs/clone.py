@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, for_others, remove_tree, write_json
 
@@ -134,28 +135,19 @@ def _fill(source: Path, scratch: Path, target: Path, copy: bool) -> CloneResult:
 
 def _read_records(prefix: Path) -> _Owned:
     owned = _Owned()
-    for record in sorted((prefix / "conda-meta").glob("*.json")):
-        try:
-            paths = json.loads(record.read_text())["paths_data"]["paths"]
-            for entry in paths:
-                owned.packaged.add(entry["_path"])
-                if entry.get("prefix_placeholder"):
-                    owned.placeholders[entry["_path"]] = len(entry["prefix_placeholder"].encode())
-                elif entry.get("path_type") == "unix_python_entry_point":
-                    owned.packaged.discard(entry["_path"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise WmlceError(
-                f"cannot read the package record {record}",
-                detail=[f"{type(error).__name__}: {error}"],
-                remedy="reinstall that environment, then clone it",
-            ) from error
+    for record in conda_meta.all_of(prefix).values():
+        for entry in record["paths_data"]["paths"]:
+            owned.packaged.add(entry["_path"])
+            if entry.get("prefix_placeholder"):
+                owned.placeholders[entry["_path"]] = len(entry["prefix_placeholder"].encode())
+            elif entry.get("path_type") == "unix_python_entry_point":
+                owned.packaged.discard(entry["_path"])
     return owned
 
 
 def _record_digests(prefix: Path, rewritten: dict[str, str]) -> None:
     """The records tell of the files as they are here: `conda doctor` compares."""
-    for path in sorted((prefix / "conda-meta").glob("*.json")):
-        record = json.loads(path.read_text())
+    for path, record in conda_meta.all_of(prefix).items():
         changed = [
             entry
             for entry in record["paths_data"]["paths"]

@@ -25,7 +25,7 @@ from wmlce.envs import explicit, refusal
 from wmlce.envs.clone import check_target
 from wmlce.installer.on_target import forget_links
 from wmlce.release import trust
-from wmlce.util import platform
+from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
@@ -212,8 +212,7 @@ def install_packages(
                 remedy=remedy,
             ) from error
         # py-rattler writes them for the owner alone; conda, pip and ddlrun of other users read them too
-        for record in (prefix / "conda-meta").glob("*.json"):
-            content = json.loads(record.read_text())
+        for record, content in conda_meta.all_of(prefix).items():
             if forget_links(content) | unpacked.forget_copies(content, records):
                 record.write_text(json.dumps(content, indent=2) + "\n")
             record.chmod(record.stat().st_mode | (prefix.stat().st_mode & 0o044))
@@ -243,7 +242,7 @@ def listing(layout: Layout) -> list[EnvironmentInfo]:
         for prefix in sorted(path for path in layout.envs.iterdir() if path.is_dir()):
             marker = _read_marker(prefix)
             moved = marker is not None and marker.get("prefix") != str(prefix)
-            packages = len(list((prefix / "conda-meta").glob("*.json")))
+            packages = len(conda_meta.files(prefix))
             specs = list(marker.get("specs", [])) if marker else []
             infos.append(
                 EnvironmentInfo(prefix.name, prefix, marker is not None and not moved, specs, packages)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.channel import published
-from wmlce.util import platform
+from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.layout import Layout
@@ -49,8 +48,7 @@ def platform_lines() -> str:
 def of_environment(prefix: Path, base: str) -> str:
     """The lock of an installed environment; `base` is the URL of the channel to name in it."""
     lines = []
-    for path in sorted((prefix / "conda-meta").glob("*.json")):
-        record = json.loads(path.read_text())
+    for path, record in conda_meta.all_of(prefix).items():
         if not record.get("sha256"):
             raise WmlceError(
                 f"{prefix}: no sha256 is known of {record.get('fn', path.name)}",

@@ -22,7 +22,7 @@ from rattler.lock import LockChannel, LockFile, LockPlatform
 from rattler.repo_data.record import RepoDataRecord
 
 from wmlce.envs import explicit
-from wmlce.util import platform
+from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
 
 _REMEDY = "write the lock file again: wmlce env lock --format"
@@ -42,9 +42,7 @@ def of_environment(prefix: Path, base: str, form: Format) -> str:
     if form is Format.EXPLICIT:
         return plain
     base = base.rstrip("/")
-    records = [
-        _placed(PrefixRecord.from_path(path), base) for path in sorted((prefix / "conda-meta").glob("*.json"))
-    ]
+    records = [_placed(PrefixRecord.from_path(path), base) for path in conda_meta.files(prefix)]
     return _conda_lock(records, base) if form is Format.CONDA_LOCK else _pixi(records, base)
 
 

@@ -25,6 +25,7 @@ from wmlce.images.apptainer import Runtime
 from wmlce.images.debian import DebianPackage
 from wmlce.recipes import third_party
 from wmlce.recipes.licenses import all_of, refuse_proprietary
+from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import disk_errors, scratch_beside, sha256_file, write_json
 from wmlce.util.layout import Layout
@@ -211,10 +212,9 @@ def _fill(
 def _licenses(content: Content, root: Path) -> str:
     """The licences of all software in an image: packages of the channel, what is inside them, Debian's."""
     stated = [third_party.declared().debian.get(package.name, "") for package in content.debian]
-    for path in sorted((root / PREFIX.relative_to("/") / "conda-meta").glob("*.json")):
-        record = json.loads(path.read_text())
+    for record in conda_meta.all_of(root / PREFIX.relative_to("/")).values():
         stated.append(str(record.get("license") or ""))
-        inside = third_party.inside(str(record["name"]), str(record["version"]), record.get("files", ()))
+        inside = third_party.inside(str(record["name"]), str(record["version"]), record["files"])
         stated += [part.project.license for part in inside]
     return all_of(stated)
 

@@ -164,8 +164,11 @@ def _original(layout: Layout, origin: Origin, say: Say) -> Signed | None:
     trusted = trust.required()
     original = signed_origin.read(origin, trusted)
     if original is None:
-        mine = origin.folder is not None and trust.lets_through(origin.folder, layout.channel)
-        if trusted is not None and not mine:
+        folder = origin.folder
+        if trusted is None:
+            mine = folder is not None and trust.is_built_here(folder, layout.channel)
+            trust.check_unsigned(origin.title, mine=mine)
+        elif folder is None or not trust.lets_through(folder, layout.channel):
             raise trust.unsigned(origin.title)
         return None
     if trusted is not None:

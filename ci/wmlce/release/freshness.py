@@ -104,6 +104,11 @@ def export(minimum: str | None) -> None:
         os.environ[MINIMUM] = minimum
 
 
+def asked_by_variable() -> str | None:
+    """The variable of the environment that refuses old channels, where one is set."""
+    return next((name for name in (MINIMUM, MAXIMUM_AGE) if os.environ.get(name)), None)
+
+
 def _version(text: str, title: str) -> Version:
     try:
         return Version(text)

@@ -48,7 +48,11 @@ def lets_through(folder: Path, clone_channel: Path | None) -> bool:
     """Is it a channel that this clone has built, in build/channel or of a site's recipes, and that need not
     be signed?
     """
-    if clone_channel is None or _on_command_line:
+    return not _on_command_line and is_built_here(folder, clone_channel)
+
+
+def is_built_here(folder: Path, clone_channel: Path | None) -> bool:
+    if clone_channel is None:
         return False
     build, place = clone_channel.resolve().parent, folder.resolve()
     of_site = place.name == clone_channel.name and place.parent.parent == build / "site"
@@ -63,12 +67,27 @@ def unsigned(title: str) -> WmlceError:
     )
 
 
+def check_unsigned(title: str, *, mine: bool) -> None:
+    """An error where the version or date of a channel matters, and no signature is asked for that says it.
+    mine: this clone has built the channel
+    """
+    variable = freshness.asked_by_variable()
+    if variable is not None and not mine:
+        raise WmlceError(
+            f"{variable} is set, and the channel {title} has no checked signature that says how old it is",
+            remedy=f"set {VARIABLE} to the file of trusted keys, too; or unset {variable}",
+        )
+
+
 def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str, str] | None:
     """The signed digests of a channel's files, when its signature and its index are right and it is not older
     than it was; None where nothing has to be signed. clone_channel: the channel that this clone builds
     """
     trust = required()
-    if trust is None or lets_through(folder, clone_channel):
+    if trust is None:
+        check_unsigned(str(folder), mine=is_built_here(folder, clone_channel))
+        return None
+    if lets_through(folder, clone_channel):
         return None
     if not (folder / manifest.NAME).is_file():
         raise unsigned(str(folder))

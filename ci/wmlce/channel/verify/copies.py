@@ -17,7 +17,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from wmlce.channel.verify.check import Check
-from wmlce.channel.verify.index import conda_meta, owners
+from wmlce.channel.verify.index import owners
+from wmlce.util import conda_meta
 
 _HASH = re.compile(r"(?:-[0-9a-f]{8})+(?=\.so)")
 _LIBRARY = re.compile(r"^(lib[^/]+?)\.so(?:\.(\d+))?(?:\.\d+)*$")
@@ -93,7 +94,7 @@ def _reason(library: str, file: str) -> str | None:
 def clobbered(prefix: Path) -> Check:
     """No file is in two packages: one of them would have the other's content."""
     holders: dict[str, set[str]] = {}
-    for record in conda_meta(prefix):
+    for record in conda_meta.readable(prefix):
         for file in record.get("files", ()):
             path = str(file).removeprefix(f"{_ASIDE}/{record['name']}/")
             holders.setdefault(path, set()).add(str(record["name"]))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from wmlce.channel import published
 from wmlce.channel.verify.check import Check
+from wmlce.util import conda_meta
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
 
@@ -113,19 +112,8 @@ def pip_lines(command: list[str]) -> tuple[int, list[str]]:
     return answer.returncode, [line for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
 
 
-def conda_meta(prefix: Path) -> list[dict[str, Any]]:
-    """The records of an environment's installed packages; `installed.files` names those that are none."""
-    records = []
-    for path in sorted((prefix / "conda-meta").glob("*.json")):
-        with suppress(OSError, ValueError):
-            record = json.loads(path.read_text()) if path.is_file() else None
-            if isinstance(record, dict) and {"name", "subdir"} <= record.keys():
-                records.append(record)
-    return records
-
-
 def owners(prefix: Path) -> dict[str, str]:
     """File of an environment -> the package that it is of."""
     return {
-        str(file): str(record["name"]) for record in conda_meta(prefix) for file in record.get("files", [])
+        str(file): str(record["name"]) for record in conda_meta.readable(prefix) for file in record["files"]
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from wmlce.channel import package_files
 from wmlce.channel.verify.check import Check
+from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
@@ -90,16 +90,11 @@ def files(prefix: Path, channel: Path) -> Check:
 
 def _records(prefix: Path, check: Check) -> Iterator[Record]:
     """The records of installed packages; those that are none are findings."""
-    for path in sorted((prefix / "conda-meta").glob("*.json")):
-        try:
-            if not path.is_file():
-                raise ValueError("no file")
-            record = json.loads(path.read_text())
-            _ = record["name"], record["subdir"], [item["_path"] for item in record["paths_data"]["paths"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            check.findings.append(f"conda-meta/{path.name} is no record of a package: {error!r}")
-            continue
-        yield record
+    for path, record in conda_meta.each(prefix):
+        if isinstance(record, Exception):
+            check.findings.append(f"conda-meta/{path.name} is no record of a package: {record!r}")
+        else:
+            yield record
 
 
 def _of_wrong_kind(path: Path, link: bool, prefix: Path) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from wmlce.channel import conda_forge_overlay, published
 from wmlce.channel.verify.check import Check
-from wmlce.channel.verify.index import conda_meta
+from wmlce.util import conda_meta
 from wmlce.util.files import sha256_file, write_atomic, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
@@ -79,7 +79,7 @@ def write(folder: Path, checks: Sequence[Check], prefix: Path | None) -> None:
 def _installed(prefix: Path) -> dict[str, str]:
     return {
         f"{record['subdir']}/{record.get('fn')}": str(record.get("sha256", ""))
-        for record in conda_meta(prefix)
+        for record in conda_meta.readable(prefix)
     }
 
 
