@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conda_package_streaming.create import conda_builder
@@ -273,23 +274,26 @@ def test_a_right_result_lies_alone(recipe: Recipe, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "subdir"),
     [
-        ({"name": "powerai", "version": "1.0", "build": "h_0", "subdir": "linux-64"}, "linux-64"),
-        ({"name": "good", "version": "9", "build": "h_0", "subdir": "linux-64"}, "linux-64"),
-        ({"name": "good", "version": "1.0", "build": "h_0", "subdir": "noarch"}, "linux-64"),
-        ({}, "linux-64"),
-        (
-            {"name": "good", "version": "1.0", "build": "h_0", "build_number": 7, "subdir": "linux-64"},
-            "linux-64",
-        ),
+        ({"name": "powerai"}, "linux-64"),
+        ({"version": "9"}, "linux-64"),
+        ({"subdir": "noarch"}, "linux-64"),
+        ({"name": None}, "linux-64"),
+        ({"build_number": 7}, "linux-64"),
+        ({"license": "MIT-0"}, "linux-64"),
+        ({}, "noarch"),
     ],
 )
-def test_a_package_that_says_it_is_another(recipe: Recipe, entry: dict[str, str], subdir: str) -> None:
-    right = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64"}
-    result.check(recipe, "h", "linux-64", "good-1.0-h_0.conda", right)
+def test_a_package_that_says_it_is_another(recipe: Recipe, entry: dict[str, Any], subdir: str) -> None:
+    [output] = recipe.outputs
+    right: dict[str, Any] = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64"}
+    right["license"] = output.rendered["about"]["license"]
+    result.check(recipe, "h", 0, "linux-64", "good-1.0-h_0.conda", right)
     with pytest.raises(WmlceError, match="the build of recipe 'good' left"):
-        result.check(recipe, "h", subdir, "good-1.0-h_0.conda", entry)
+        result.check(recipe, "h", 0, subdir, "good-1.0-h_0.conda", right | entry)
     with pytest.raises(WmlceError, match=r"left good-1\.0-h_0\.conda"):
-        result.check(recipe, "0123456789", "linux-64", "good-1.0-h_0.conda", right)
+        result.check(recipe, "0123456789", 0, "linux-64", "good-1.0-h_0.conda", right)
+    # that of a Debian revision counts too
+    result.check(recipe, "h", 3001, "linux-64", "good-1.0-h_0.conda", right | {"build_number": 3001})
 
 
 @pytest.mark.parametrize("names", [[], ["good", "good"], ["good", "other"]])

@@ -68,6 +68,14 @@ def check(
         raise _strange(
             recipe, f"{file}, which says that it is build {entry.get('build_number')}, not {number}"
         )
+    # mirrors, bills of materials and images go by it
+    licenses = {
+        (output.rendered.get("about") or {}).get("license")
+        for output in recipe.outputs
+        if output.name == entry["name"]
+    }
+    if entry.get("license") not in licenses:
+        raise _strange(recipe, f"{file}, which says that its license is {entry.get('license')}")
     if entry.get("subdir") != subdir:
         raise _strange(recipe, f"{file} for {entry.get('subdir')} in the folder of {subdir}")
 
