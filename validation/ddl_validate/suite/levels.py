@@ -22,10 +22,10 @@ class Level:
     title: str
     seconds: float
     steps: int
-    ways: tuple[str, ...]
     limit: float
-    scales: bool
     budget: float
+    ways: tuple[str, ...] = ("single", "ddl", "horovod")
+    scales: bool = True
     sustained: float = 0.0
     tolerance: float = 0.15
 
@@ -39,29 +39,33 @@ LEVELS = {
     level.name: level
     for level in (
         Level(
-            "smoke", "the first look: 5 minutes", 0.3, 10, ("single", "ddl"), 240.0, False, 300.0, 0.0, 0.3
+            name="smoke",
+            title="the first look: 5 minutes",
+            seconds=0.3,
+            steps=10,
+            ways=("single", "ddl"),
+            limit=240,
+            scales=False,
+            budget=300,
+            tolerance=0.3,
         ),
         Level(
-            "daily",
-            "the daily run: up to an hour",
-            2.0,
-            60,
-            ("single", "ddl", "horovod"),
-            1200.0,
-            True,
-            3600.0,
-            180.0,
+            name="daily",
+            title="the daily run: up to an hour",
+            seconds=2,
+            steps=60,
+            limit=1200,
+            budget=3600,
+            sustained=180,
         ),
         Level(
-            BURN_IN,
-            "again and again, for a day (--hours)",
-            5.0,
-            200,
-            ("single", "ddl", "horovod"),
-            3600.0,
-            True,
-            86400.0,
-            600.0,
+            name=BURN_IN,
+            title="again and again, for a day (--hours)",
+            seconds=5,
+            steps=200,
+            limit=3600,
+            budget=86400,
+            sustained=600,
         ),
     )
 }

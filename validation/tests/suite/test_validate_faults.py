@@ -28,7 +28,10 @@ from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.levels import Level
 
 prefix, tree, folder, hosts, racks, checks, tolerance, seconds = sys.argv[1:]
-level = Level("smoke", "as short as can be", float(seconds), 1, ("ddl",), 120.0, False, 120.0, 3.0)
+level = Level(
+    name="smoke", title="as short as can be", seconds=float(seconds), steps=1, ways=("ddl",), limit=120,
+    scales=False, budget=120, sustained=3
+)
 bench = Bench(
     prefix=Path(prefix),
     options=("-x", "PYTHONPATH=" + tree, "-x", "PYTHONDONTWRITEBYTECODE=1"),
