@@ -597,6 +597,8 @@ def test_pipes_and_devices_in_a_folder_are_no_files(world: World) -> None:
         os.mkfifo(world.channel / name)
         told = world.refused(source=str(world.channel))
         assert "is not signed" in told or "missing" in told
+        with pytest.raises(WmlceError, match=r"is not a complete SSH signature|is not what was signed"):
+            trust.open_channel(world.channel)
         (world.channel.parent / "kept").rename(world.channel / name)
 
 

@@ -270,7 +270,7 @@ def test_a_link_is_no_file(release: Release) -> None:
     image = release.folder / "images/a.sif"
     image.rename(release.folder.parent / "image")
     image.symlink_to(release.folder.parent / "image")
-    with pytest.raises(WmlceError, match=r"a link, and no file: images/a.sif"):
+    with pytest.raises(WmlceError, match=r"a link or a pipe, and no file: images/a.sif"):
         release.check()
     with pytest.raises(WmlceError, match="cannot be in a release"):
         manifest.write(release.folder)

@@ -30,7 +30,7 @@ from wmlce.builder.store import PackageFile
 from wmlce.channel import conda_forge_overlay
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, write_json
+from wmlce.util.files import disk_errors, link_or_copy, open_file, remove_tree, sha256_file, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -78,7 +78,8 @@ class Published:
 def read(folder: Path) -> Published:
     """What was published in `folder`; empty when there is no channel that wmlce published."""
     try:
-        document = json.loads((folder / "channel.json").read_text())
+        with open_file(folder / "channel.json") as stream:
+            document = json.load(stream)
         return Published(
             {str(key): str(value) for key, value in document["packages"].items()},
             {str(key): Earlier(**value) for key, value in document.get("earlier", {}).items()},

@@ -42,6 +42,10 @@ def everything(folder: Path) -> dict[str, Path]:
     return dict(sorted(by_name.items()))
 
 
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _digests(paths: Mapping[str, Path]) -> dict[str, str]:
     with ThreadPoolExecutor(cpu_count()) as pool:
         return dict(zip(paths, pool.map(sha256_file, paths.values()), strict=True))
@@ -51,8 +55,10 @@ def write(folder: Path, digests_given: Mapping[str, str] | None = None) -> None:
     """List the folder. known: digests of files that need not be read again."""
     paths = files(folder)
     for name, path in paths.items():
-        if path.is_symlink() or "\n" in name or "\\" in name:
-            raise WmlceError(f"{path} cannot be in a release: it is a link, or its name is no plain one")
+        if not _is_plain(path) or "\n" in name or "\\" in name:
+            raise WmlceError(
+                f"{path} cannot be in a release: it is a link or a pipe, or its name is no plain one"
+            )
     digests = {
         **_digests({k: p for k, p in paths.items() if k not in (digests_given or {})}),
         **(digests_given or {}),
@@ -93,7 +99,7 @@ def differences(
     """What of a folder is not as listed, a line each. sizes: as far as known. concerns: which files count."""
     present = {name: path for name, path in files(folder).items() if concerns(name)}
     expected = {name: digest for name, digest in listed.items() if concerns(name)}
-    plain = {name: path for name, path in present.items() if name in expected and not path.is_symlink()}
+    plain = {name: path for name, path in present.items() if name in expected and _is_plain(path)}
     cut = {
         name: (path.stat().st_size, sizes[name])
         for name, path in plain.items()
@@ -103,7 +109,9 @@ def differences(
     problems = {name: f"missing: {name}" for name in expected if name not in present}
     problems |= {name: f"not in {NAME}: {name}" for name in present if name not in expected}
     problems |= {
-        name: f"a link, and no file: {name}" for name in present if name in expected and name not in plain
+        name: f"a link or a pipe, and no file: {name}"
+        for name in present
+        if name in expected and name not in plain
     }
     problems |= {name: f"cut off: {name} has {a} of {b} bytes" for name, (a, b) in cut.items()}
     problems |= {name: f"changed: {name}" for name, digest in digests.items() if digest != expected[name]}

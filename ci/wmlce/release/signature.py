@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import write_atomic
+from wmlce.util.files import open_file, write_atomic
 
 NAMESPACE = "ibm-wml-ce"
 """What signatures are for: one that the same key made for mail or for git is none for us."""
@@ -29,6 +29,8 @@ PRINCIPAL = "release@ibm-wml-ce"
 """The signer's name in the files of trusted keys that wmlce writes."""
 SUFFIX = ".sig"
 REVOKED = "revoked_keys"
+_LARGEST = 1 << 20
+"""Bytes of a signature that are read."""
 _LIMIT_S = 900
 """The largest files have gigabytes, and somebody may have to type a passphrase."""
 _KEY = re.compile(r"(?P<type>(?:sk-)?(?:ssh|ecdsa)-[A-Za-z0-9@.-]+) (?P<blob>[A-Za-z0-9+/]+=*)")
@@ -57,7 +59,8 @@ def key_of(path: Path) -> bytes:
     """The key that made the signature of `path`, as the signature says; whether it did, `verify` tells."""
     place = signature_of(path)
     try:
-        text = place.read_text()
+        with open_file(place) as stream:
+            text = stream.read(_LARGEST).decode()
     except FileNotFoundError as error:
         raise WmlceError(
             f"{path} is not signed: there is no {place.name} beside it",

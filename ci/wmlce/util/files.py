@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -19,15 +20,22 @@ from typing import Any
 from wmlce.util.errors import OutOfSpace, WmlceError
 
 
-def sha256_file(path: Path) -> str:
-    """Hex digest of a file's content.
+def open_file(path: Path) -> io.BufferedReader:
+    """A file of a folder that others write to, for reading.
 
     Raises:
         OSError: It cannot be read, or is no file, such as a pipe that nobody writes to.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "no file", str(path))
+    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(errno.EINVAL, "no file", str(path))
+    return stream
+
+
+def sha256_file(path: Path) -> str:
+    """Hex digest of a file's content, which `open_file` opens."""
+    with open_file(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
