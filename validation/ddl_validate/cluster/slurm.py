@@ -60,6 +60,7 @@ class Slurm:
     cpus: of each host. Default: its slots. More than the machine has are possible; then ranks are not bound.
     racks: False leaves out topology/tree.
     spool: each host's own folder for slurmd. Its sockets are there, whose paths have at most 107 bytes.
+    settings: further lines of slurm.conf.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class Slurm:
         cpus: Mapping[str, int] | None = None,
         racks: bool = True,
         spool: str = "/run/slurm",
+        settings: Sequence[str] = (),
     ) -> None:
         self.cluster = cluster
         self.folder = cluster.state / "slurm"
         self._cpus = {host.name: host.slots for host in cluster.spec.hosts} | dict(cpus or {})
         self._racks = racks
         self._spool = spool
+        self._more = tuple(settings)
 
     @property
     def conf(self) -> Path:
@@ -161,7 +164,7 @@ class Slurm:
         names = [host.name for host in self.cluster.spec.hosts]
         lines += [f"NodeName={name} CPUs={self._cpus[name]} RealMemory=1000 State=UNKNOWN" for name in names]
         lines.append("PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO")
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, *self._more, ""])
 
     def _switches(self) -> str:
         spec = self.cluster.spec

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import math
+import os
 import re
 import shlex
 import signal
@@ -311,6 +313,25 @@ def _end_on_signals() -> None:
             signal.signal(number, lambda got, _: sys.exit(128 + got))
 
 
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """ValidateError where another run writes to this folder, such as a health check that is still at work."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ValidateError(
+            f"another validation writes to {folder.parent}; wait until it ends, or name another --output"
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
 class _Command:
     """One call of the command: reads what is there of before, runs, keeps and tells."""
 
@@ -323,8 +344,8 @@ class _Command:
             raise ValidateError(f"{self.plan.prefix} has no ddlrun; name an environment by --prefix")
         references = self._references()
         before = self._history()
-        earlier = self._earlier()
         with self._folder() as folder:
+            earlier = self._earlier()
             run = Run(
                 replace(self.plan, folder=folder, references=references), self._keep, self._show, self._say
             )
@@ -379,7 +400,8 @@ class _Command:
         if self.output is not None:
             folder = self.output / "logs"
             folder.mkdir(parents=True, exist_ok=True)
-            yield folder
+            with _alone_in(folder):
+                yield folder
             return
         with tempfile.TemporaryDirectory(prefix="wmlce-validate.") as scratch:
             yield Path(scratch)

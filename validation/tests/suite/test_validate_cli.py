@@ -290,6 +290,21 @@ def test_a_run_that_is_stopped_keeps_what_it_found_and_goes_on(
     assert len(list(history.iterdir())) == 1
 
 
+def test_two_runs_do_not_write_to_one_folder(
+    env: Environment,
+    some_checks: dict[str, Callable[..., Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def check(bench: Bench) -> CheckResult:
+        assert run_here(env, "--output", tmp_path) == 3
+        assert f"another validation writes to {tmp_path}; wait" in capsys.readouterr().err
+        return passed("one")
+
+    some_checks["one"] = check
+    assert run_here(env, "--output", tmp_path) == 0
+
+
 def test_only_the_same_run_is_gone_on_with(
     env: Environment,
     some_checks: dict[str, Callable[..., Any]],

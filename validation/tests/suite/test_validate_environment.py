@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,14 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert occupied.jobs(tmp_path) == ["99", "1234"]
     monkeypatch.setenv("SLURM_JOB_ID", "99")
+    assert occupied.jobs(tmp_path) == ["1234"]
+    # a node that a job has, without a step there
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 77\necho 99\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert occupied.jobs(tmp_path) == ["77", "1234"]
+    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
     assert occupied.jobs(tmp_path) == ["1234"]
 
 
