@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,35 @@ def test_a_broken_record_is_one_error(
     for command in (("clone", "e", str(tmp_path / "copy")), ("sbom", "e"), ("lock", "e")):
         assert f"{record} is no record of an installed package" in clone.fails("env", *command)
     assert not (tmp_path / "copy").exists()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+BROKEN_CHANNELS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a package that is a pipe": (
+        lambda channel: [_pipe(path) for path in channel.glob("*/lib*.conda")],
+        "is missing, or no file",
+    ),
+    "an index that is a pipe": (
+        lambda channel: _pipe(channel / "noarch/repodata.json"),
+        "noarch/repodata.json cannot be read: no file",
+    ),
+    "no noarch": (lambda channel: shutil.rmtree(channel / "noarch"), "noarch/repodata.json cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_CHANNELS)
+def test_a_broken_channel_is_one_error(library_and_program: Clone, tmp_path: Path, case: str) -> None:
+    clone = library_and_program
+    clone.built()
+    channel = tmp_path / "channel"
+    shutil.copytree(clone.root / "build/channel", channel)
+    break_it, message = BROKEN_CHANNELS[case]
+    break_it(channel)
+    assert message in clone.fails("env", "create", "e", "program", "--from", str(channel))
+    lock = tmp_path / "lock"
+    os.mkfifo(lock)
+    assert f"{lock} cannot be read" in clone.fails("env", "create", "e", "--lock", str(lock))

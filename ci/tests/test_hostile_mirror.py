@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_channel import index, make_package, sign
 from web_server import Handler, listening
 from wmlce.channel import published
+from wmlce.envs import explicit
 from wmlce.mirror import origin
 from wmlce.mirror.mirroring import Mirrored, mirror
 from wmlce.release import check, freshness, manifest, signature, trust
@@ -600,6 +602,46 @@ def test_pipes_and_devices_in_a_folder_are_no_files(world: World) -> None:
         with pytest.raises(WmlceError, match=r"is not a complete SSH signature|is not what was signed"):
             trust.open_channel(world.channel)
         (world.channel.parent / "kept").rename(world.channel / name)
+
+
+def test_exports_that_are_no_list(world: World) -> None:
+    (world.channel / "noarch/run_exports.json").write_text('{"packages.conda": []}')
+    with pytest.raises(WmlceError, match="is no list of what packages export"):
+        published.repodata(world.channel)
+
+
+def test_a_list_that_does_not_end(world: World) -> None:
+    with (world.channel / manifest.NAME).open("r+b") as stream:
+        stream.truncate(100 << 30)
+    with pytest.raises(WmlceError, match="has more than 16 MiB"):
+        trust.open_channel(world.channel)
+
+
+def test_trusted_keys_in_a_pipe(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(trust.VARIABLE, str(world.target.with_name("keys")))
+    os.mkfifo(world.target.with_name("keys"))
+    with pytest.raises(WmlceError, match=r"the file of trusted keys .* cannot be read: no file"):
+        trust.open_channel(world.channel)
+
+
+def test_a_locked_package_that_changes_while_it_is_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = trust.open_channel(world.channel)
+    assert listed is not None
+    name = next(name for name in listed if name.endswith(".conda"))
+    lock = explicit.Lock({name: listed[name]})
+    assert len(explicit.records(world.layout, lock, world.channel)) == 1
+    other = next(other for other in listed if other.endswith(".conda") and other != name)
+    read = explicit._read_records
+
+    def swapped(paths: list[Path]) -> Any:
+        shutil.copy(world.channel / other, world.channel / name)
+        return read(paths)
+
+    monkeypatch.setattr(explicit, "_read_records", swapped)
+    with pytest.raises(WmlceError, match="was changed while it was read"):
+        explicit.records(world.layout, lock, world.channel)
 
 
 @pytest.mark.parametrize(("variable", "value"), [(freshness.MINIMUM, "1.0"), (freshness.MAXIMUM_AGE, "9")])

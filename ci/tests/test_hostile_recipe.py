@@ -20,7 +20,7 @@ from conda_package_streaming.create import conda_builder
 from scratch_clone import Clone
 from test_reproducible import members, packages
 from tree import ROOT
-from wmlce.builder import build_root, confined, result, sandbox
+from wmlce.builder import build_root, confined, glibc, result, sandbox
 from wmlce.builder.confined import Confined
 from wmlce.builder.repack import finish
 from wmlce.recipes.model import Recipe
@@ -309,7 +309,7 @@ def hostile_package(
     *,
     more: Sequence[dict[str, str]] = (),
     record: str | None = None,
-    index: Mapping[str, str] | None = None,
+    index: Mapping[str, object] | None = None,
     **paths: object,
 ) -> Path:
     """A .conda file with these members beside share/data, and with its list of files changed.
@@ -318,7 +318,7 @@ def hostile_package(
     """
     right = {"_path": "share/data", "path_type": "hardlink", "sha256": hashlib.sha256(b"right").hexdigest()}
     listed = [{**right, **paths}]
-    about = {"name": "good", "version": "1.0", "build": "h_0", "subdir": "linux-64", "depends": []}
+    about = {"name": "good", "version": "1.0", "build": "h_0", "build_number": 0, "subdir": "linux-64"}
     inside: list[tarfile.TarInfo | tuple[str, bytes]] = [
         ("info/index.json", json.dumps({**about, **(index or {})}).encode()),
         ("share/data", b"right"),
@@ -383,6 +383,40 @@ HOSTILE_PACKAGES: dict[str, tuple[list[tarfile.TarInfo | tuple[str, bytes]], dic
         "is no folder in an environment",
     ),
     "files among the records": ([], {"record": "share/other"}, "is no record of a package"),
+    "records below a link": (
+        [link("info/a", "."), ("info/a/paths.json", b'{"paths": []}')],
+        {},
+        "'info/a' is no file",
+    ),
+    "a record that is a link": ([link("info/link.json", "index.json")], {}, "'info/link.json' is no file"),
+    "a file below a link": (
+        [link("share/l", "../x"), ("share/l/evil", b"x")],
+        {},
+        "below 'share/l', which is",
+    ),
+    "a link below a link": ([link("a", "share"), link("a/b", "data")], {}, "below 'a', which is no folder"),
+    "a file below a file": ([("share/data/x", b"x")], {}, "below 'share/data', which is no folder"),
+    "a file that is named like a folder": ([("share/data/", b"x")], {}, "in the package twice"),
+    "a link in place of the records": ([link("conda-meta", "share")], {}, "record of the environment"),
+    "a folder among the records": (
+        [],
+        {"more": [{"_path": "conda-meta/history", "path_type": "directory"}]},
+        "record of the environment",
+    ),
+    "a script that installs": (
+        [("bin/.good-post-link.sh", b"x")],
+        {},
+        "would run when the package is installed",
+    ),
+    "a name that turns round": ([("share/\u202egpj", b"x")], {}, "is no place in an environment"),
+    "an entry point of two lines": (
+        [("info/link.json", b'{"noarch": {"entry_points": ["a = b:c\\nimport x"]}}')],
+        {},
+        "is no `command = module:function`",
+    ),
+    "a number that is none": ([], {"index": {"build_number": False}}, "cannot read its records"),
+    "no dependency": ([], {"index": {"depends": ["((("]}}, "cannot read its records"),
+    "no kind": ([], {"index": {"noarch": "strange"}}, "cannot read its records"),
     "modules elsewhere": ([], {"index": {"python_site_packages_path": "../x"}}, "is no place for modules"),
 }
 
@@ -395,6 +429,19 @@ def test_packages_that_say_something_else_than_they_hold(tmp_path: Path, case: s
     package = hostile_package(tmp_path / "hostile", members, **paths)
     with pytest.raises(WmlceError, match=message):
         finish(package, 0)
+
+
+def test_files_that_are_larger_than_any_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sparse = tarfile.TarInfo("share/sparse")
+    sparse.type = tarfile.GNUTYPE_SPARSE
+    with pytest.raises(WmlceError, match="of more than 64 GiB, or with holes"):
+        finish(hostile_package(tmp_path / "sparse", [sparse]), 0)
+    monkeypatch.setattr(glibc, "LARGEST", 999)
+    with pytest.raises(WmlceError, match="of more than 0 GiB, or with holes"):
+        finish(hostile_package(tmp_path / "large", [("share/large", bytes(1000))]), 0)
+    library = hostile_package(tmp_path / "library", [("share/lib.so", b"\x7fELF" + bytes(500))])
+    monkeypatch.setattr(glibc, "_IN_MEMORY", 100)
+    assert finish(library, 0)["name"] == "good"
 
 
 def test_a_tree_that_is_too_deep_for_python(site: Clone) -> None:

@@ -282,6 +282,9 @@ def test_only_from_signed_channels(published: Clone, copy: Path, key: Path, tmp_
     error = published.fails("env", "create", "plain", *create[3:])
     assert "was made when no signature was asked for" in error and "wmlce env remove plain" in error
     assert not published.ok(*create)["changed"]
+    # a copy of a signed one may be of another account's, which has changed it
+    published.ok("env", "clone", "e", str(envs / "copied"))
+    assert "made when no signature was asked for" in published.fails("env", "create", "copied", *create[3:])
     part = ("--from", str(channel / "beside-conda-forge"), "--require-signature", signers(key))
     # a channel of its own, with a signature of its own, which needs conda-forge beside it
     error = published.fails("env", "create", "part", "user", *part)

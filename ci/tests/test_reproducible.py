@@ -123,6 +123,9 @@ def test_date_of_an_archive(tmp_path: Path, form: str) -> None:
     assert source_date.of_archive(path) == expected
 
 
+INDEX = {"name": "p", "version": "1", "build": "0", "build_number": 0, "subdir": "noarch"}
+
+
 def package_of_module(folder: Path, mode: PycInvalidationMode) -> tuple[Path, bytes]:
     """A package of a module and of what Python compiles of it, and the compiled module."""
     source = folder / "module.py"
@@ -139,7 +142,10 @@ def package_of_module(folder: Path, mode: PycInvalidationMode) -> tuple[Path, by
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", "{}")
         archive.writestr("pkg-p-1-0.tar.zst", packed(content))
-        about = {"info/paths.json": json.dumps({"paths": paths}).encode(), "info/index.json": b"{}"}
+        about = {
+            "info/paths.json": json.dumps({"paths": paths}).encode(),
+            "info/index.json": json.dumps(INDEX).encode(),
+        }
         archive.writestr("info-p-1-0.tar.zst", packed(about))
     return path, pyc.read_bytes()
 
@@ -176,7 +182,7 @@ def test_order_of_dependencies_is_that_of_their_names(tmp_path: Path) -> None:
     for number, order in enumerate((given, [given[2], given[3], given[1], given[0]])):
         path = tmp_path / str(number) / "p-1-0.conda"
         path.parent.mkdir()
-        about = json.dumps({"depends": order, "constrains": order[::-1]})
+        about = json.dumps({**INDEX, "depends": order, "constrains": order[::-1]})
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("metadata.json", "{}")
             archive.writestr("pkg-p-1-0.tar.zst", packed({}))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -13,8 +14,13 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
+from wmlce.util.errors import WmlceError
+
 _SYMBOL_VERSION = re.compile(r"GLIBC_(\d+(?:\.\d+)+)$")
 _SPEC = "__glibc"
+_IN_MEMORY = 64 << 20
+LARGEST = 64 << 30
+"""Bytes of a package's files, unpacked: more are a mistake, or meant to fill memory or disk."""
 
 Version = tuple[int, ...]
 
@@ -39,13 +45,25 @@ def needed_by_file(stream: IO[bytes]) -> Version | None:
 def needed_by_package(path: Path) -> dict[str, Version]:
     """File in the package -> the glibc that it needs, for those that need one."""
     required = {}
+    size = 0
     for archive, member in stream_conda_component(str(path), component="pkg"):
+        size += member.size
+        if size > LARGEST or member.issparse():
+            raise WmlceError(
+                f"{path.name} has files of more than {LARGEST >> 30} GiB, or with holes",
+                remedy="look into the recipe's scripts",
+            )
         if not member.isfile() or member.size < 64:
             continue
         stream = archive.extractfile(member)
         if stream is None or stream.read(4) != b"\x7fELF":
             continue
-        version = needed_by_file(io.BytesIO(b"\x7fELF" + stream.read()))
+        # a library may be larger than the memory
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as content:
+            content.write(b"\x7fELF")
+            shutil.copyfileobj(stream, content, 1 << 20)
+            content.seek(0)
+            version = needed_by_file(content)
         if version is not None:
             required[member.name] = version
     return required

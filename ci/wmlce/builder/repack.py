@@ -20,10 +20,11 @@ import unicodedata
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import zstandard
+from rattler import IndexJson, MatchSpec, PathsJson
 
 from wmlce.builder import glibc
 from wmlce.util.errors import WmlceError
@@ -33,7 +34,10 @@ LEVEL = 3
 _UNCHECKED = (1).to_bytes(4, "little")
 """Flags of a compiled module (PEP 552): a digest of the source, which is not looked at."""
 _MOST_LINKS = 40  # as Linux follows
-_COMMAND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_COMMAND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]* ?= ?[\w.]+:[\w.]+")
+_SCRIPT = re.compile(r"(bin|Scripts)/\..*-(pre|post)-(un)?link\..*")
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode's categories of what steers a terminal, turns a line round, or is no character."""
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -73,13 +77,16 @@ def finish(path: Path, source_date: int) -> dict[str, Any]:
                     _normalize_tar(source, about, source_date, info_files)
                     for command in info_files.commands:
                         if not _COMMAND.fullmatch(command):
-                            raise _refused(path, f"its command {command!r} would be no file in bin")
+                            raise _refused(
+                                path, f"its entry point {command!r} is no `command = module:function`"
+                            )
                     _put(new, info.filename, about)
                 _put(new, package.filename, packed)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     part.replace(path)
+    _require_readable(path, info_files.index)
     with path.open("rb") as stream:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
         stream.seek(0)
@@ -128,7 +135,10 @@ class _PackageFiles:
             sha256 = self.changed.get(str(item.get("sha256")), item.get("sha256"))
             if item.get("path_type") != kind or self.sha256.get(name, sha256) != sha256:
                 raise _refused(package, f"its list of files says something else of {name}")
-            if name.startswith(("conda-meta/", "info/")):
+            if _SCRIPT.fullmatch(name):
+                raise _refused(package, f"{name} would run when the package is installed")
+        for name in (str(item["_path"]) for item in listed):
+            if f"{name}/".startswith(("conda-meta/", "info/")):
                 raise _refused(package, f"{name} would be a record of the environment")
 
     def check_links(self, package: Path) -> None:
@@ -172,7 +182,7 @@ class _InfoFiles:
     """Change what a package says of itself.
 
     version: the glibc that it needs.
-    commands: those that clients make of its entry points.
+    commands: its entry points, of which clients make programs.
     entry: what is new in info/index.json.
     index, run_exports: what it then holds, and the package's exports.
     """
@@ -195,7 +205,7 @@ class _InfoFiles:
             self.run_exports.update(json.loads(content))
         if name == "info/link.json":
             points = (json.loads(content).get("noarch") or {}).get("entry_points") or []
-            self.commands += [str(point).partition("=")[0].strip() for point in points]
+            self.commands += map(str, points)
         if name == "info/about.json":
             return _json({**json.loads(content), "channels": []})
         if name == "info/index.json":
@@ -261,7 +271,20 @@ class _Hashed:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, indent=2).encode()
+    return json.dumps(value, indent=2, allow_nan=False).encode()
+
+
+def _require_readable(path: Path, index: Mapping[str, Any]) -> None:
+    """WmlceError where clients cannot read what a package says of itself, or the index with it."""
+    try:
+        IndexJson.from_package_archive(path)
+        PathsJson.from_package_archive(path)
+        for spec in (*index.get("depends", ()), *index.get("constrains", ())):
+            MatchSpec(spec)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # rattler's errors, and its panics, which are no Exception
+        raise _refused(path, f"clients cannot read its records: {str(error)[:200]}") from error
 
 
 def _put(archive: zipfile.ZipFile, name: str, content: IO[bytes]) -> None:
@@ -294,10 +317,16 @@ def _normalize_tar(
         tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20) as old,
         _writing(target) as new,
     ):
-        seen: set[str] = set()
+        seen: dict[str, bool] = {}
+        size = 0
         for member in old:
+            member.name = member.name.rstrip("/")
+            size += member.size
             if isinstance(files, _InfoFiles) and not f"{member.name}/".startswith("info/"):
                 raise WmlceError(f"{member.name!r} is no record of a package", remedy="look into its scripts")
+            _check_member(member, links=isinstance(files, _PackageFiles))
+            if size > glibc.LARGEST:
+                raise WmlceError(f"its files have more than {size} bytes", remedy="look into its scripts")
             content: Any = old.extractfile(member) if member.isreg() else None
             if content is not None and files.selects(member.name):
                 if member.size > files.most_bytes:
@@ -305,10 +334,9 @@ def _normalize_tar(
                 data = files.change(member.name, content.read())
                 member.size = len(data)
                 content = io.BytesIO(data)
-            _check_member(member)
             if member.name in seen:
                 raise WmlceError(f"{member.name!r} is in the package twice", remedy="look into its scripts")
-            seen.add(member.name)
+            seen[member.name] = member.isdir()
             member.mtime = source_date
             member.uid = member.gid = 0
             member.uname = member.gname = ""
@@ -324,27 +352,36 @@ def _normalize_tar(
                 files.sha256[member.name] = content.digest.hexdigest()
                 continue
             new.addfile(member, content)
+    # clients unpack through a link, to where nothing has looked
+    for name in seen:
+        for folder in map(str, PurePosixPath(name).parents):
+            if not seen.get(folder, True):
+                raise WmlceError(
+                    f"{name!r} is below {folder!r}, which is no folder", remedy="look into its scripts"
+                )
 
 
 def _is_plain(place: str) -> bool:
     """Is it a place in an environment, whose name can be shown?"""
-    controls = any(unicodedata.category(character) == "Cc" for character in place)
-    return not controls and posixpath.normpath(place) == place and not place.startswith(("/", ".."))
+    printable = not any(unicodedata.category(character) in _UNPRINTABLE for character in place)
+    return printable and posixpath.normpath(place) == place and not place.startswith(("/", ".."))
 
 
-def _check_member(member: tarfile.TarInfo) -> None:
-    """WmlceError for what would be written, or lead, out of the environment, and for what is no file."""
-    place = member.name.rstrip("/")
+def _check_member(member: tarfile.TarInfo, *, links: bool) -> None:
+    """WmlceError for what would be written, or lead, out of the environment, and for what is no file. links:
+    may it be one?
+    """
+    place = member.name
     wrong = ""
     if not _is_plain(place):
         wrong = "is no place in an environment"
-    elif member.issym():
+    elif member.issym() and links:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(place), member.linkname))
         wrong = (
             f"leads out of the environment, to {member.linkname}" if target.startswith(("/", "..")) else ""
         )
-    elif not (member.isreg() or member.isdir()):
-        wrong = "is neither a file nor a link"
+    elif member.issparse() or not (member.isreg() or member.isdir()):
+        wrong = "is neither a file nor a link" if links else "is no file"
     if wrong:
         raise WmlceError(f"{place!r} {wrong}", remedy="leave it out of the package")
 

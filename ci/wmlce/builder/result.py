@@ -64,7 +64,7 @@ def check(
     version = versions.get(str(entry.get("name")))
     if version != entry.get("version") or says != file or content not in str(entry.get("build")):
         raise _strange(recipe, f"{file}, which says that it is {says}")
-    if entry.get("build_number", 0) != number:
+    if entry.get("build_number", 0) != number or type(entry.get("build_number", 0)) is not int:
         raise _strange(
             recipe, f"{file}, which says that it is build {entry.get('build_number')}, not {number}"
         )

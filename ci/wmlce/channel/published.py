@@ -30,7 +30,7 @@ from wmlce.builder.store import PackageFile
 from wmlce.channel import conda_forge_overlay
 from wmlce.util import platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, link_or_copy, open_file, remove_tree, sha256_file, write_json
+from wmlce.util.files import disk_errors, link_or_copy, remove_tree, sha256_file, text_of, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.locks import file_lock
@@ -78,8 +78,7 @@ class Published:
 def read(folder: Path) -> Published:
     """What was published in `folder`; empty when there is no channel that wmlce published."""
     try:
-        with open_file(folder / "channel.json") as stream:
-            document = json.load(stream)
+        document = json.loads(text_of(folder / "channel.json"))
         return Published(
             {str(key): str(value) for key, value in document["packages"].items()},
             {str(key): Earlier(**value) for key, value in document.get("earlier", {}).items()},
@@ -108,7 +107,7 @@ def repodata(folder: Path) -> dict[str, dict[str, Any]]:
         path = folder / subdir / "repodata.json"
         if path.is_file():
             try:
-                document = json.loads(path.read_text())
+                document = json.loads(text_of(path))
                 documents[subdir] = {**document.get("packages", {}), **document.get("packages.conda", {})}
             except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise WmlceError(
@@ -125,8 +124,14 @@ def _exports(path: Path) -> dict[str, Any]:
     """What packages export, of a subdir's run_exports.json; empty where it has none."""
     if not path.is_file():
         return {}
-    listed = json.loads(path.read_text()).get("packages.conda", {})
-    return {str(file): item["run_exports"] for file, item in listed.items()}
+    try:
+        listed = json.loads(text_of(path)).get("packages.conda", {})
+        return {str(file): item["run_exports"] for file, item in listed.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise WmlceError(
+            f"{path} is no list of what packages export: {str(error)[:200]}",
+            remedy="rebuild the channel's index: wmlce channel index",
+        ) from error
 
 
 def _separate_exports(folder: Path) -> None:

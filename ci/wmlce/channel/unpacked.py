@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import open_file
 from wmlce.util.host import cpu_count
 from wmlce.util.scratch import scratch_folder
 
@@ -52,7 +53,7 @@ def _own_copy(record: RepoDataRecord, folder: Path) -> Path:
     target = folder / "channel" / record.subdir / record.file_name
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
-    with source.open("rb") as reading, target.open("wb") as writing:
+    with open_file(source) as reading, target.open("wb") as writing:
         while block := reading.read(_BLOCK):
             digest.update(block)
             writing.write(block)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, for_others, remove_tree, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, text_of, write_json
 
 MARKER = "conda-meta/.wmlce-complete"
 RECORD = "share/ibm-wml-ce/module.json"
@@ -255,8 +255,10 @@ def _reflink(source: Path, target: Path) -> bool:
 def _mark(source: Path, scratch: Path, target: Path) -> None:
     """The marker says where an environment was made; with the source's own it would count as moved."""
     try:
-        marker = json.loads((source / MARKER).read_text())
-    except (OSError, ValueError):
+        marker = dict(json.loads(text_of(source / MARKER)))
+    except (OSError, ValueError, TypeError):
         marker = {}
+    # nobody has compared this one with what was signed, and the source may be another account's
+    marker["signed"] = False
     (scratch / MARKER).unlink(missing_ok=True)
     write_json(scratch / MARKER, {**marker, "prefix": str(target), "cloned_from": str(source)})

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from rattler import Channel, Gateway, MatchSpec, install, solve
 from rattler.repo_data.record import RepoDataRecord
@@ -27,7 +28,7 @@ from wmlce.installer.on_target import forget_links
 from wmlce.release import trust
 from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, write_json
+from wmlce.util.files import disk_errors, for_others, remove_tree, sha256_file, text_of, write_json
 from wmlce.util.host import cpu_count
 from wmlce.util.layout import Layout
 from wmlce.util.limits import SOLVE_LIMIT
@@ -85,7 +86,7 @@ def solve_channel(folder: Path, specs: Sequence[str], layout: Layout | None = No
 
 def _read_marker(prefix: Path) -> dict[str, Any] | None:
     try:
-        marker = json.loads((prefix / _MARKER).read_text())
+        marker = json.loads(text_of(prefix / _MARKER))
         return marker if isinstance(marker, dict) else None
     except (OSError, ValueError):
         return None
@@ -93,9 +94,16 @@ def _read_marker(prefix: Path) -> dict[str, Any] | None:
 
 def _index_digest(folder: Path) -> str:
     """Changes whenever the channel's packages for this machine do."""
-    return "-".join(
-        sha256_file(folder / subdir / "repodata.json")[:16] for subdir in platform.of_this_machine().subdirs
-    )
+    try:
+        return "-".join(
+            sha256_file(folder / subdir / "repodata.json")[:16]
+            for subdir in platform.of_this_machine().subdirs
+        )
+    except OSError as error:
+        raise WmlceError(
+            f"{error.filename} cannot be read: {error.strerror}",
+            remedy="rebuild the channel's index: wmlce channel index",
+        ) from error
 
 
 def create(
@@ -187,6 +195,12 @@ def install_packages(
             requested_specs=[MatchSpec(spec)._match_spec for spec in specs],
         )
 
+    for package in records:
+        path = Path(unquote(urlsplit(str(package.url)).path))
+        if not path.is_file():  # a pipe would be waited for
+            raise WmlceError(
+                f"{path} is missing, or no file", remedy="rebuild the channel's index: wmlce channel index"
+            )
     with disk_errors(f"installing {prefix}"), for_others():
         prefix.parent.mkdir(parents=True, exist_ok=True)
         layout.pkgs.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from rattler.repo_data.record import RepoDataRecord
 from wmlce.channel import published
 from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import sha256_file
+from wmlce.util.files import sha256_file, text_of
 from wmlce.util.layout import Layout
 
 LINE = re.compile(
@@ -64,7 +64,7 @@ def of_environment(prefix: Path, base: str) -> str:
 def read(path: Path) -> Lock:
     """The packages that a lock names; a line that names none is an error."""
     try:
-        text = path.read_text()
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise WmlceError(
             f"{path} cannot be read: {error}", remedy="name a file of `wmlce env lock`"
@@ -100,7 +100,14 @@ def records(layout: Layout, lock: Lock, channel: Path) -> list[RepoDataRecord]:
             remedy="they were pruned, or built elsewhere: put the .conda files of that release into "
             "build/channel and run `wmlce channel index`, or build that release from its own sources",
         )
-    return asyncio.run(_read_records([path for path in places.values() if path is not None]))
+    found = asyncio.run(_read_records([path for path in places.values() if path is not None]))
+    for record, (key, sha256) in zip(found, lock.packages.items(), strict=True):
+        if record.sha256 is None or record.sha256.hex() != sha256:
+            raise WmlceError(
+                f"{places[key]} was changed while it was read",
+                remedy="see who writes there, and run the command again",
+            )
+    return found
 
 
 def _find(folders: Sequence[Path], key: str, sha256: str) -> Path | None:

@@ -24,6 +24,7 @@ from rattler.repo_data.record import RepoDataRecord
 from wmlce.envs import explicit
 from wmlce.util import conda_meta, platform
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import text_of
 
 _REMEDY = "write the lock file again: wmlce env lock --format"
 
@@ -109,7 +110,7 @@ def _split(spec: str) -> tuple[str, str]:
 def read(path: Path) -> explicit.Lock:
     """The packages that a lock of any of the formats names."""
     try:
-        text = path.read_text()
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise WmlceError(
             f"{path} cannot be read: {error}", remedy="name a file of `wmlce env lock`"

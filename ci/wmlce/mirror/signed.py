@@ -22,7 +22,6 @@ from wmlce.util.files import sha256_file
 
 PACKAGE = ".conda"
 SIGNATURE = manifest.NAME + signature.SUFFIX
-_LIST_LIMIT = 16 << 20
 _SIGNATURE_LIMIT = 64 << 10
 _AT_ONCE = 4
 
@@ -63,7 +62,7 @@ def differs(title: str, name: str, how: str) -> WmlceError:
 
 def read(origin: Origin, trust: Trust | None) -> Signed | None:
     """The signed list of a channel, when the signature is right; None of a channel without one."""
-    listed = origin.read(manifest.NAME, _LIST_LIMIT)
+    listed = origin.read(manifest.NAME, manifest.LARGEST)
     proof = origin.read(SIGNATURE, _SIGNATURE_LIMIT) if listed is not None else None
     if listed is None or proof is None:
         return None
@@ -77,7 +76,7 @@ def read(origin: Origin, trust: Trust | None) -> Signed | None:
             )
     # the part for users of conda-forge is a channel too, and has a signature of its own
     for name in [name for name in digests if PurePosixPath(name).name == manifest.NAME]:
-        inner = origin.read(name, _LIST_LIMIT)
+        inner = origin.read(name, manifest.LARGEST)
         proof = origin.read(name + signature.SUFFIX, _SIGNATURE_LIMIT)
         if inner is None or hashlib.sha256(inner).hexdigest() != digests[name]:
             raise differs(origin.title, name, "missing" if inner is None else "changed")

@@ -14,6 +14,7 @@ from wmlce.util.files import sha256_file, write_atomic
 from wmlce.util.host import cpu_count
 
 NAME = "SHA256SUMS"
+LARGEST = 16 << 20
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64}) [ *](?P<name>[^\\\n]+)")
 
 
@@ -72,6 +73,11 @@ def require(folder: Path) -> Path:
     if not path.is_file():
         raise WmlceError(
             f"{folder} has no {NAME}", remedy="name the folder of a release, or the channel of one"
+        )
+    if path.stat().st_size > LARGEST:
+        raise WmlceError(
+            f"{path} has more than {LARGEST >> 20} MiB, and is no list of a release",
+            remedy="get it again from where it was published",
         )
     return path
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import open_file, write_atomic
+from wmlce.util.files import open_file, text_of, write_atomic
 
 NAMESPACE = "ibm-wml-ce"
 """What signatures are for: one that the same key made for mail or for git is none for us."""
@@ -30,7 +30,7 @@ PRINCIPAL = "release@ibm-wml-ce"
 SUFFIX = ".sig"
 REVOKED = "revoked_keys"
 _LARGEST = 1 << 20
-"""Bytes of a signature that are read."""
+"""Bytes of a signature, or of a list of keys, that are read."""
 _LIMIT_S = 900
 """The largest files have gigabytes, and somebody may have to type a passphrase."""
 _KEY = re.compile(r"(?P<type>(?:sk-)?(?:ssh|ecdsa)-[A-Za-z0-9@.-]+) (?P<blob>[A-Za-z0-9+/]+=*)")
@@ -59,8 +59,7 @@ def key_of(path: Path) -> bytes:
     """The key that made the signature of `path`, as the signature says; whether it did, `verify` tells."""
     place = signature_of(path)
     try:
-        with open_file(place) as stream:
-            text = stream.read(_LARGEST).decode()
+        text = text_of(place, _LARGEST)
     except FileNotFoundError as error:
         raise WmlceError(
             f"{path} is not signed: there is no {place.name} beside it",
@@ -198,13 +197,14 @@ def _run(command: Sequence[str], **options: object) -> subprocess.CompletedProce
 
 def _checked(command: Sequence[str], path: Path) -> subprocess.CompletedProcess[str]:
     """ssh-keygen's answer about the content of `path`."""
-    with path.open("rb") as content:
+    with open_file(path) as content:
         return _run(command, stdin=content)
 
 
 def _readable(path: Path, title: str) -> str:
     try:
-        return path.read_text(errors="replace")
+        with open_file(path) as stream:
+            return stream.read(_LARGEST).decode(errors="replace")
     except OSError as error:
         raise WmlceError(f"{title} {path} cannot be read: {error.strerror}", remedy="name another") from error
 

@@ -91,7 +91,7 @@ def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str
         return None
     if not (folder / manifest.NAME).is_file():
         raise unsigned(str(folder))
-    signature.verify(folder / manifest.NAME, trust)
+    signature.verify(manifest.require(folder), trust)
     listed = manifest.read(folder)
     wrong = manifest.differences(folder, listed, concerns=lambda name: not name.endswith(_PACKAGE))
     if wrong:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.util.errors import WmlceError
+from wmlce.util.files import text_of
 
 Record = dict[str, Any]
 
@@ -16,12 +17,10 @@ def read(path: Path) -> Record:
     """One record.
 
     Raises:
-        ValueError: It is none: no file, no JSON, or without name, subdir and the list of files.
-        OSError: It cannot be read.
+        ValueError: It is none: no JSON, or without name, subdir and the list of files.
+        OSError: It cannot be read, or is no file, such as a pipe.
     """
-    if not path.is_file():  # a pipe would be waited for
-        raise ValueError("no file")
-    record = json.loads(path.read_text())
+    record = json.loads(text_of(path))
     try:
         paths = [str(item["_path"]) for item in record["paths_data"]["paths"]]
         _ = str(record["name"]), str(record["version"]), str(record["subdir"])

@@ -19,6 +19,8 @@ from typing import Any
 
 from wmlce.util.errors import OutOfSpace, WmlceError
 
+_LARGEST_TEXT = 256 << 20
+
 
 def open_file(path: Path) -> io.BufferedReader:
     """A file of a folder that others write to, for reading.
@@ -31,6 +33,20 @@ def open_file(path: Path) -> io.BufferedReader:
         stream.close()
         raise OSError(errno.EINVAL, "no file", str(path))
     return stream
+
+
+def text_of(path: Path, largest: int = _LARGEST_TEXT) -> str:
+    """The text of a file that others may have put there.
+
+    Raises:
+        OSError: As `open_file`; or it has more than `largest` bytes.
+        UnicodeDecodeError: It is no text.
+    """
+    with open_file(path) as stream:
+        content = stream.read(largest + 1)
+    if len(content) > largest:
+        raise OSError(errno.EFBIG, f"more than {largest} bytes", str(path))
+    return content.decode()
 
 
 def sha256_file(path: Path) -> str:
