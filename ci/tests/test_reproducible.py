@@ -143,7 +143,7 @@ def package_of_module(folder: Path, mode: PycInvalidationMode) -> tuple[Path, by
         archive.writestr("metadata.json", "{}")
         archive.writestr("pkg-p-1-0.tar.zst", packed(content))
         about = {
-            "info/paths.json": json.dumps({"paths": paths}).encode(),
+            "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode(),
             "info/index.json": json.dumps(INDEX).encode(),
         }
         archive.writestr("info-p-1-0.tar.zst", packed(about))
@@ -186,7 +186,10 @@ def test_order_of_dependencies_is_that_of_their_names(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("metadata.json", "{}")
             archive.writestr("pkg-p-1-0.tar.zst", packed({}))
-            files = {"info/paths.json": b'{"paths": []}', "info/index.json": about.encode()}
+            files = {
+                "info/paths.json": b'{"paths": [], "paths_version": 1}',
+                "info/index.json": about.encode(),
+            }
             archive.writestr("info-p-1-0.tar.zst", packed(files))
         entries.append(finish(path, 1_700_000_000))
     assert entries[0]["depends"] == ["ddl ==2.0.0", "python_abi 3.11.* *_cp311", "zlib"]
