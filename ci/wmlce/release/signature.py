@@ -30,7 +30,8 @@ PRINCIPAL = "release@ibm-wml-ce"
 SUFFIX = ".sig"
 REVOKED = "revoked_keys"
 _LARGEST = 1 << 20
-"""Bytes of a signature, or of a list of keys, that are read."""
+"""Bytes of a list of keys that are read."""
+_LARGEST_SIGNATURE = 65536
 _LIMIT_S = 900
 """The largest files have gigabytes, and somebody may have to type a passphrase."""
 _KEY = re.compile(r"(?P<type>(?:sk-)?(?:ssh|ecdsa)-[A-Za-z0-9@.-]+) (?P<blob>[A-Za-z0-9+/]+=*)")
@@ -59,7 +60,7 @@ def key_of(path: Path) -> bytes:
     """The key that made the signature of `path`, as the signature says; whether it did, `verify` tells."""
     place = signature_of(path)
     try:
-        text = text_of(place, _LARGEST)
+        text = text_of(place, _LARGEST_SIGNATURE)
     except FileNotFoundError as error:
         raise WmlceError(
             f"{path} is not signed: there is no {place.name} beside it",
