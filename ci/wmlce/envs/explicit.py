@@ -100,14 +100,14 @@ def records(layout: Layout, lock: Lock, channel: Path) -> list[RepoDataRecord]:
             remedy="they were pruned, or built elsewhere: put the .conda files of that release into "
             "build/channel and run `wmlce channel index`, or build that release from its own sources",
         )
-    found = asyncio.run(_read_records([path for path in places.values() if path is not None]))
-    for record, (key, sha256) in zip(found, lock.packages.items(), strict=True):
+    result = asyncio.run(_read_records([path for path in places.values() if path is not None]))
+    for record, (key, sha256) in zip(result, lock.packages.items(), strict=True):
         if record.sha256 is None or record.sha256.hex() != sha256:
             raise WmlceError(
                 f"{places[key]} was changed while it was read",
                 remedy="see who writes there, and run the command again",
             )
-    return found
+    return result
 
 
 def _find(folders: Sequence[Path], key: str, sha256: str) -> Path | None:

@@ -189,7 +189,7 @@ def test_a_health_check_of_slurm(ddl_env: Environment, tmp_path: Path) -> None:
             measured = [figure for result in document.results for figure in result.figures]
             assert measured and any(figure.expected is not None for figure in measured)
         assert set(states(slurm).values()) == {"idle"}
-        slurm.run(["sbatch", "-N", "2", "--wrap", "sleep 900"], timeout=60, check=True)
+        slurm.run(["sbatch", "-N", "2", "-o", "/dev/null", "--wrap", "sleep 900"], timeout=60, check=True)
         while set(states(slurm).values()) != {"allocated"}:
             assert time.monotonic() < end, states(slurm)
             time.sleep(0.2)
