@@ -103,7 +103,7 @@ def test_locked_sources_and_recipes_name_the_same_files() -> None:
     used = {name: files - of_root for name, files in used.items()}
     # wheels' recipes are generated; some take the text of a licence from a wheel of others
     for name, rules in read_config(LAYOUT).packages.items():
-        used[read_config(LAYOUT).conda_name(name)] = set(rules.license_from)
+        used[read_config(LAYOUT).conda_name(name)] = set(name_map.filled([*rules.license_from], known))
     locked: dict[str, set[str]] = {}
     for entry in yaml.safe_load((RECIPES / "sources.lock.yaml").read_text()):
         for recipe in entry["recipes"]:

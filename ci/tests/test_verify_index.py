@@ -14,7 +14,9 @@ from wmlce.channel import published
 from wmlce.channel.published import Earlier, Published
 from wmlce.channel.verify import floor
 from wmlce.channel.verify.check import Check
-from wmlce.channel.verify.index import conda_meta, matches_files, owners, pip_lines
+from wmlce.channel.verify.index import matches_files, owners, pip_lines
+from wmlce.util import conda_meta
+from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_json
 from wmlce.util.layout import Layout
 
@@ -159,10 +161,15 @@ def test_programs_that_fail(tmp_path: Path) -> None:
 
 def test_the_records_of_an_environment(tmp_path: Path) -> None:
     for name in ("b", "a"):
-        write_json(tmp_path / "conda-meta" / f"{name}.json", {"name": name, "files": [f"bin/{name}"]})
-    write_json(tmp_path / "conda-meta/c.json", {"name": "c"})
-    assert [item["name"] for item in conda_meta(tmp_path)] == ["a", "b", "c"]
+        record = {"name": name, "version": "1", "subdir": "noarch", "paths_data": {"paths": []}}
+        record["files"] = [f"bin/{name}"]
+        write_json(tmp_path / "conda-meta" / f"{name}.json", record)
+    assert [item["name"] for item in conda_meta.readable(tmp_path)] == ["a", "b"]
     assert owners(tmp_path) == {"bin/a": "a", "bin/b": "b"}
+    write_json(tmp_path / "conda-meta/c.json", {"name": "c"})
+    assert [item["name"] for item in conda_meta.readable(tmp_path)] == ["a", "b"]
+    with pytest.raises(WmlceError, match=r"c\.json is no record of an installed package"):
+        conda_meta.all_of(tmp_path)
 
 
 # ------------------------------------------------------------------------------ the oldest C library
