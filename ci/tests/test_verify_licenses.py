@@ -225,7 +225,8 @@ def test_the_licences_of_a_whole_image(tmp_path: Path) -> None:
         ("powerai-pytorch", "MIT AND (ISC OR 0BSD)", torch),
         ("odd", "no expression", "a"),
     ):
-        record = {"name": name, "version": "1.0", "license": license_, "files": [file]}
+        record = {"name": name, "version": "1.0", "subdir": "noarch", "license": license_, "files": [file]}
+        record["paths_data"] = {"paths": [{"_path": file}]}
         (records / f"{name}.json").write_text(json.dumps(record))
     bash = DebianPackage("bash", "1", "bash_1_amd64.deb", "0" * 64, tmp_path)
     found = images._licenses(images.Content("", {}, "1", [], {}, [bash]), root)
