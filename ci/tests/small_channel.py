@@ -24,18 +24,22 @@ def make_package(
     *,
     depends: Sequence[str] = (),
     size: int = 100,
+    build: str = "0",
     subdir: str = "noarch",
     license_: str | None = "MIT",
     license_family: str | None = None,
     files: Mapping[str, str | bytes] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Path:
-    """SUBDIR/NAME-VERSION-0.conda with share/NAME, `size` bytes that do not compress, and with `files`."""
+    """SUBDIR/NAME-VERSION-BUILD.conda with share/NAME, `size` bytes that do not compress, with `files`, and
+    with links PLACE -> TARGET.
+    """
     words = (hashlib.sha256(f"{name} {version} {n}".encode()).digest() for n in range(size // 32 + 1))
     content = b"".join(words)[:size]
     index = {
         "name": name,
         "version": version,
-        "build": "0",
+        "build": build,
         "build_number": 0,
         "depends": list(depends),
         **({"license": "LicenseRef-Own" if license_family else license_} if license_ else {}),
@@ -54,6 +58,11 @@ def make_package(
         }
         for place, data in installed.items()
     ]
+    empty = hashlib.sha256(b"").hexdigest()
+    paths += [
+        {"_path": place, "path_type": "softlink", "sha256": empty, "size_in_bytes": 0}
+        for place in links or {}
+    ]
     members = {
         "info/index.json": json.dumps(index).encode(),
         "info/paths.json": json.dumps({"paths": paths, "paths_version": 1}).encode(),
@@ -63,12 +72,16 @@ def make_package(
     }
     folder = channel / subdir
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"{name}-{version}-0"
+    stem = f"{name}-{version}-{build}"
     with conda_builder(stem, folder) as archive:
         for place, data in members.items():
             info = tarfile.TarInfo(place)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
+        for place, target in (links or {}).items():
+            info = tarfile.TarInfo(place)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            archive.addfile(info)
     return folder / f"{stem}.conda"
 
 

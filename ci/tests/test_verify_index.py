@@ -14,7 +14,7 @@ from wmlce.channel import published
 from wmlce.channel.published import Earlier, Published
 from wmlce.channel.verify import floor
 from wmlce.channel.verify.check import Check
-from wmlce.channel.verify.index import matches_files, owners, pip_lines
+from wmlce.channel.verify.index import build_strings, matches_files, owners, pip_lines
 from wmlce.util import conda_meta
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_json
@@ -119,6 +119,16 @@ def test_an_earlier_build_may_be_out_of_the_index(channel: Path) -> None:
     record(channel, indexed=False)
     unlist(channel, OLD)
     assert matches_files(channel).ok
+
+
+def test_a_build_of_a_python_that_the_package_does_not_need(tmp_path: Path) -> None:
+    make_package(tmp_path, "texts", build="py311h01234567_0")
+    make_package(tmp_path, "module", build="cpu_py311h01234567_0", depends=["python >=3.11,<3.12"])
+    make_package(tmp_path, "pure", build="pyh01234567_0")
+    [finding] = build_strings(index(tmp_path)).findings
+    assert finding.startswith(
+        "noarch/texts-1.0-py311h01234567_0.conda: its build names a Python, and it depends on none"
+    )
 
 
 def test_a_package_that_was_put_there_by_hand(channel: Path) -> None:

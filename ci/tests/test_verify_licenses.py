@@ -16,7 +16,7 @@ from wmlce.images.debian import DebianPackage, listed_names
 from wmlce.recipes import third_party
 from wmlce.recipes import variant as variants
 from wmlce.recipes.license_policy import judge, policy
-from wmlce.recipes.licenses import canonical
+from wmlce.recipes.licenses import canonical, unnamed
 from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.recipes.third_party import bundled
 from wmlce.recipes.wheel_lock import read_config
@@ -80,7 +80,7 @@ def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> Non
     libraries = (f"{SITE}/more.libs/{name}-0123abcd.so.1" for name in ("libz", "libodd", "libzmq"))
     make_package(tmp_path, "bare", license_=None)
     make_package(tmp_path, "good", subdir="linux-64")
-    make_package(tmp_path, "more", files=dict.fromkeys(libraries, "x"))
+    make_package(tmp_path, "more", files=dict.fromkeys(libraries, "x"), license_="MIT AND Zlib AND MPL-2.0")
     make_package(tmp_path, "copyleft", license_="GPL-3.0-or-later")
     make_package(tmp_path, "another", license_="GPL-3.0-or-later")
     make_package(tmp_path, "refused", license_="SSPL-1.0")
@@ -94,31 +94,83 @@ def test_every_package_and_every_library_inside_is_judged(tmp_path: Path) -> Non
     assert refused.startswith("noarch/refused-1.0-0.conda: SSPL-1.0 is refused: ")
     gpl, mpl = check.notes
     assert gpl.startswith("GPL-3.0-or-later: ") and gpl.endswith(" (another, copyleft)")
-    assert mpl.startswith("MPL-2.0: ") and mpl.endswith(" (more (libzmq))")
-    assert check.summary == "6 packages under 4 licences, 2 projects of others inside"
+    assert mpl.startswith("MPL-2.0: ") and mpl.endswith(" (more, more (libzmq))")
+    assert check.summary == "6 packages under 5 licences, 2 projects of others inside"
 
 
 def test_a_library_whose_declared_licence_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = f"{SITE}/more.libs/libz-0123abcd.so.1"
     make_package(tmp_path, "more", files={library: "x"})
     monkeypatch.setattr(third_party.declared().projects["zlib"], "license", "SSPL-1.0")
-    [found] = licenses.allowed(index(tmp_path)).findings
+    [_, found] = licenses.allowed(index(tmp_path)).findings
     assert found.startswith(f"noarch/more-1.0-0.conda: {library}: zlib: SSPL-1.0 is refused: ")
 
 
-def test_a_closed_licence_of_what_was_linked_in_is_the_packages_too(tmp_path: Path) -> None:
-    """PyTorch's closed oneMKL has no file of its own."""
-    seen = str(third_party.declared().packages["powerai-pytorch"].seen)
-    closed, files = "LicenseRef-Intel-Simplified-Software", {f"{SITE}/torch/lib/libtorch_cpu.so": "x"}
-    make_package(tmp_path / "a", "powerai-pytorch", seen, files=files)
+def test_licences_of_what_is_inside_are_the_packages_too(tmp_path: Path) -> None:
+    """Those of files of their own, and of what was linked in, which has none; of alternatives one is enough.
+    A link to another package's library brings nothing.
+    """
+    closed = "LicenseRef-Intel-Simplified-Software"
+    torch = str(third_party.declared().packages["powerai-pytorch"].seen)
+    files = {f"{SITE}/torch/lib/libtorch_cpu.so": "x"}
+    make_package(tmp_path / "a", "powerai-pytorch", torch, files=files)
+    make_package(tmp_path / "a", "powerai-openmpi", files={"lib/openmpi/libfabric.so.1": "x"})
+    wheel = {f"{SITE}/plain.libs/libgomp-e985bcbb.so.1.0.0": "x"}
+    make_package(tmp_path / "a", "plain", files=wheel)
+    make_package(
+        tmp_path / "a", "linked", links={f"{SITE}/linked.libs/libgomp-e985bcbb.so.1.0.0": "../libgomp.so.1"}
+    )
     check = licenses.allowed(index(tmp_path / "a"))
-    [found] = check.findings
-    assert f"Intel oneMKL is in {SITE}/torch/lib/libtorch_cpu.so under {closed}, which the package" in found
-    make_package(tmp_path / "b", "powerai-pytorch", seen, files=files, license_=f"MIT AND {closed}")
+    text = "\n".join(check.findings)
+    assert f"Intel oneMKL is in {SITE}/torch/lib/libtorch_cpu.so under {closed}, which the package" in text
+    assert f"AsmJit is in {SITE}/torch/lib/libtorch_cpu.so under Zlib, which the package" in text
+    assert "libfabric.so.1 under (BSD-2-Clause OR GPL-2.0-only), which the package does not name" in text
+    assert (
+        "libgomp-e985bcbb.so.1.0.0 under GPL-3.0-or-later WITH GCC-exception-3.1, which the package" in text
+    )
+    assert "linked-1.0" not in text
+    about = json.loads(RecipeSet(LAYOUT).by_name["powerai-pytorch"].text)["about"]
+    make_package(tmp_path / "b", "powerai-pytorch", torch, files=files, license_=about["license"])
+    make_package(
+        tmp_path / "b",
+        "powerai-openmpi",
+        files={"lib/openmpi/libfabric.so.1": "x"},
+        license_="BSD-2-Clause AND MIT",
+    )
     check = licenses.allowed(index(tmp_path / "b"))
-    assert check.ok
+    assert check.ok, check.findings
     [note] = [text for text in check.notes if text.startswith(f"{closed}: ")]
     assert note.endswith(" (powerai-pytorch, powerai-pytorch (Intel oneMKL))")
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [
+        ("MIT", "Apache-2.0 AND MIT", []),
+        ("MIT", "Apache-2.0 OR MIT", ["MIT"]),
+        ("MIT AND ISC AND Zlib", "ISC", ["MIT", "Zlib"]),
+        ("MIT OR ISC", "ISC AND Zlib", []),
+        ("MIT OR ISC", "Zlib AND (ISC OR MIT)", []),
+        ("MIT OR ISC", "Zlib", ["(MIT OR ISC)"]),
+        ("mit", "MIT", []),
+        (
+            "GPL-3.0-or-later WITH GCC-exception-3.1",
+            "GPL-3.0-or-later",
+            ["GPL-3.0-or-later WITH GCC-exception-3.1"],
+        ),
+    ],
+)
+def test_licences_that_the_whole_does_not_name(part: str, whole: str, expected: list[str]) -> None:
+    assert unnamed(part, whole) == expected
+
+
+def test_licences_inside_a_wheel_are_added_to_its_own() -> None:
+    for name, own, inside in (
+        ("numpy", "BSD-3-Clause", "GPL-3.0-or-later WITH GCC-exception-3.1"),
+        ("pillow", "MIT-CMU", "FTL"),
+    ):
+        parts = json.loads(RecipeSet(LAYOUT).by_name[name].text)["about"]["license"].split(" AND ")
+        assert {own, inside} <= set(parts) and len(set(parts)) == len(parts), parts
 
 
 def test_a_damaged_package_is_for_other_checks_to_report(tmp_path: Path) -> None:

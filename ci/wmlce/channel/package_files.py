@@ -23,5 +23,5 @@ def entries(package: Path, purpose: str) -> list[PathsEntry]:
 
 
 def listed(package: Path, purpose: str) -> list[str]:
-    """Relative paths alone."""
-    return [str(entry.relative_path) for entry in entries(package, purpose)]
+    """Relative paths of its files alone: a link brings nothing of others."""
+    return [str(entry.relative_path) for entry in entries(package, purpose) if entry.path_type.hardlink]

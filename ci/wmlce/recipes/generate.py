@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from rattler_build import VariantConfig
 
-from wmlce.recipes.licenses import PROPRIETARY
+from wmlce.recipes.licenses import PROPRIETARY, unnamed
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.variant import Variant
 from wmlce.recipes.wheel_lock import (
@@ -267,7 +267,7 @@ def _about(wheel: LockedWheel, rules: WheelRules, licenses: list[str]) -> dict[s
     """What the package says of itself."""
     about: dict[str, Any] = {
         "summary": rules.summary or wheel.summary or f"{wheel.name} {wheel.version}",
-        "license": rules.license or wheel.license or f"LicenseRef-{wheel.name}",
+        "license": _license(wheel, rules),
     }
     if not wheel.redistribute:
         about["license_family"] = PROPRIETARY
@@ -276,6 +276,15 @@ def _about(wheel: LockedWheel, rules: WheelRules, licenses: list[str]) -> dict[s
     if wheel.homepage:
         about["homepage"] = wheel.homepage
     return about
+
+
+def _license(wheel: LockedWheel, rules: WheelRules) -> str:
+    """Licence of the distribution, and those of what is inside the wheel besides."""
+    stated = rules.license or wheel.license or f"LicenseRef-{wheel.name}"
+    if rules.license_inside is None:
+        return stated
+    further = unnamed(rules.license_inside, stated)
+    return " AND ".join([f"({stated})" if " OR " in stated else stated, *further])
 
 
 def python_spec(requires_python: str | None) -> str:

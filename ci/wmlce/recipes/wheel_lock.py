@@ -35,6 +35,7 @@ class WheelRules(BaseModel):
     drop:         dependencies (PyPI names) that the package does without; each with a reason
     pip_check:    false only where METADATA cannot be right; say why beside it
     license:      SPDX expression, where METADATA states none; from the licence itself, not by a guess
+    license_inside: licences of what the wheel holds of other projects, as far as METADATA does not name them
     summary:      one line, where METADATA has none
     noarch:       false makes a pure Python package one of this Python version, with compiled modules
     inside: worth it where importing would otherwise compile hundreds of modules in every test and read-only
@@ -73,6 +74,7 @@ class WheelRules(BaseModel):
     drop: dict[str, str] = {}
     pip_check: bool = True
     license: str | None = None
+    license_inside: str | None = None
     summary: str | None = None
     noarch: bool | None = None
     number: int = 0

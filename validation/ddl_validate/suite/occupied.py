@@ -10,11 +10,20 @@ from pathlib import Path
 
 _STEP = re.compile(rb"slurmstepd: \[(\d+)\.")
 _LIMIT_S = 20
+_ATTEMPTS = 3
+_NO_SLURM = re.compile(r"Invalid node name|Could not establish a configuration source|cannot .*slurm\.conf")
+"""Errors of squeue where no job of Slurm can be on this machine."""
 
 
-def jobs(proc: Path = Path("/proc")) -> list[str]:
-    """Numbers of Slurm's jobs that have a step or this node, but for the job of this process."""
-    numbers = _allocated()
+def by(proc: Path = Path("/proc")) -> str:
+    """What uses this machine, or might: `job 7, 9 runs here`; nothing if no job of Slurm does, but for this
+    process's.
+    """
+    try:
+        numbers = _allocated()
+    except (OSError, subprocess.SubprocessError) as error:
+        lines = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        return f"jobs may run here, squeue did not say ({lines[0] if lines else type(error).__name__})"
     for path in proc.glob("[0-9]*/cmdline"):
         try:
             match = _STEP.match(path.read_bytes())
@@ -22,17 +31,31 @@ def jobs(proc: Path = Path("/proc")) -> list[str]:
             continue
         if match:
             numbers.add(match[1].decode())
-    return sorted(numbers - {os.environ.get("SLURM_JOB_ID", "")}, key=int)
+    others = sorted(numbers - {os.environ.get("SLURM_JOB_ID", "")}, key=int)
+    return f"job {', '.join(others)} runs here" if others else ""
 
 
 def _allocated() -> set[str]:
     """A job whose ranks were started by ssh has no step on a node."""
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
     command = ["squeue", "--noheader", "--states=running,suspended,completing", "--format=%A", "-w", node]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return set()  # no Slurm, or a node of another name
-    return set(re.findall(r"^\d+$", done.stdout, re.MULTILINE))
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT_S,
+                check=True,
+            )
+        except FileNotFoundError:
+            return set()
+        except subprocess.SubprocessError as error:
+            if _NO_SLURM.search(str(getattr(error, "stderr", ""))):
+                return set()
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return set(re.findall(r"^\d+$", done.stdout, re.MULTILINE))
+    raise AssertionError("the last attempt returns or raises")

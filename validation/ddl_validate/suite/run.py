@@ -74,7 +74,7 @@ class Run:
         self.plan, self._keep, self._report, self._say = plan, keep, report, say
         self.document: Document | None = None
         self._seconds = 0.0
-        self._jobs: list[str] = []
+        self._occupied = ""
         self._began = time.monotonic()
 
     def go(self, earlier: Document | None = None) -> Document:
@@ -84,7 +84,7 @@ class Run:
         plan = self.plan
         checked, own_name = _under_own_name(self._ask())
         # a health check runs on hosts with jobs, too
-        self._jobs = occupied.jobs() if own_name != LOCALHOST else []
+        self._occupied = occupied.by() if own_name != LOCALHOST else ""
         usable = [host for host in checked if host.state == "ok"]
         failed = [host for host in checked if host.state != "ok"]
         document = _document(plan, usable)
@@ -95,7 +95,7 @@ class Run:
         self.document = document
         if ENVIRONMENT in plan.checks:
             command = shlex.join([str(plan.prefix / "bin/ddlrun"), *plan.where, *plan.options, "-check"])
-            result = environment.check(checked, command, occupied=bool(self._jobs))
+            result = environment.check(checked, command, occupied=bool(self._occupied))
             result.seconds = time.monotonic() - self._began
             self._take(result, again=False)
         elif failed:
@@ -166,12 +166,12 @@ class Run:
     def _one(self, name: str, bench: Bench) -> CheckResult:
         """A check that breaks off is a finding; the others go on."""
         start = time.monotonic()
-        if self._jobs and name in MEASURING:
+        if self._occupied and name in MEASURING:
             return CheckResult(
                 name,
                 self.plan.checks[name].title,
                 Status.SKIPPED,
-                reason=f"job {', '.join(self._jobs)} runs here: what is measured beside it says nothing",
+                reason=f"{self._occupied}: what is measured beside it says nothing",
             )
         try:
             result = self.plan.checks[name].run(bench, self._results())

@@ -98,17 +98,23 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "cmdline").write_bytes(line)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert occupied.jobs(tmp_path) == ["99", "1234"]
+    assert occupied.by(tmp_path) == "job 99, 1234 runs here"
     monkeypatch.setenv("SLURM_JOB_ID", "99")
-    assert occupied.jobs(tmp_path) == ["1234"]
+    assert occupied.by(tmp_path) == "job 1234 runs here"
     # a node that a job has, without a step there
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho 77\necho 99\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert occupied.jobs(tmp_path) == ["77", "1234"]
-    squeue.write_text("#!/bin/sh\necho slurm_load_jobs error >&2\nexit 1\n")
-    assert occupied.jobs(tmp_path) == ["1234"]
+    assert occupied.by(tmp_path) == "job 77, 1234 runs here"
+    squeue.write_text("#!/bin/sh\necho 'Invalid node name specified' >&2\nexit 1\n")
+    assert occupied.by(tmp_path) == "job 1234 runs here"
+    # a controller that does not answer at first, and one that never does
+    squeue.write_text(f"#!/bin/sh\nmkdir {tmp_path}/tried 2>/dev/null && exit 1\necho 77\n")
+    assert occupied.by(tmp_path) == "job 77, 1234 runs here"
+    squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
+    text = "jobs may run here, squeue did not say (slurm_load_jobs error: Unable to contact)"
+    assert occupied.by(tmp_path) == text
 
 
 def many(number: int, letter: str, **facts: Any) -> list[Checked]:

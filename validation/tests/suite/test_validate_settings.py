@@ -93,7 +93,7 @@ def test_what_is_read(tree: Tree) -> None:
     # local ones, and what is each host's own, are left out
     assert told["mounts"] == {"/sw": "nfs4 noatime,rsize=1048576,rw,vers=4.2"}
     assert (told["memory_errors"], told["machine_checks"]) == ({"corrected": 3, "uncorrected": 0}, 0)
-    assert told["rdma"] and told["processes"] == [] and told["jobs"] == []
+    assert told["rdma"] and told["processes"] == [] and told["occupied"] == ""
 
 
 def test_hosts_that_are_alike_have_no_finding(tree: Tree) -> None:
@@ -221,8 +221,11 @@ def test_a_process_that_an_earlier_job_left(tmp_path: Path, monkeypatch: pytest.
     state = Tree(tmp_path).facts() | {"processes": [process]}
     (finding,) = findings({"h1": state})
     assert finding.hosts == ("h1",) and f"process {child.pid} (sh) of 12345 uses" in finding.text
-    assert findings({"h1": {**state, "jobs": ["77"]}}) == []
-    assert settings.not_judged({"h1": {**state, "jobs": ["77"]}})["processes"] == "jobs run on h1"
+    assert findings({"h1": {**state, "occupied": "job 77 runs here"}}) == []
+    assert (
+        settings.not_judged({"h1": {**state, "occupied": "job 77 runs here"}})["processes"]
+        == "jobs run, or may run, on h1"
+    )
 
 
 def test_the_whole_check_on_this_machine(

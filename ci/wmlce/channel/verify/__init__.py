@@ -42,7 +42,7 @@ def of_channel(layout: Layout, folder: Path, say: Callable[[str], None]) -> list
     from wmlce.channel.verify import contents, floor, index, licenses, origins, owners, paths, solvable
 
     say("index, files and licences")
-    checks = [index.matches_files(folder), licenses.allowed(folder)]
+    checks = [index.matches_files(folder), index.build_strings(folder), licenses.allowed(folder)]
     if (folder / conda_forge_overlay.FOLDER).is_dir():
         part = index.matches_files(
             folder / conda_forge_overlay.FOLDER, conda_forge_overlay.members(layout, folder)

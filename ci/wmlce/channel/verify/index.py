@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from wmlce.util import conda_meta
 from wmlce.util.files import sha256_file
 from wmlce.util.host import cpu_count
 
+_OF_A_PYTHON = re.compile(r"(?:^|_)py\d+h")
 Job = tuple[str, Path, str, int | None]
 """A file to read: its key, its path, the digest and the size that it must have."""
 
@@ -52,6 +54,21 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
     check.summary = f"{len(jobs)} packages, {total / 1e6:.0f} MB"
     if recorded.earlier:
         check.summary += f", {len(recorded.earlier)} of them earlier builds"
+    return check
+
+
+def build_strings(folder: Path) -> Check:
+    """A build that names a Python, as in py311h0123, depends on it: others are not made for each Python."""
+    earlier = published.read(folder).earlier
+    current = {key: entry for key, entry in published.entries(folder).items() if key not in earlier}
+    check = Check("build strings", f"{len(current)} packages")
+    for key, entry in sorted(current.items()):
+        needs = {str(spec).split()[0] for spec in entry.get("depends", [])}
+        if _OF_A_PYTHON.search(str(entry["build"])) and not needs & {"python", "python_abi"}:
+            check.findings.append(
+                f"{key}: its build names a Python, and it depends on none: use no ${{{{ python }}}} in the "
+                "recipe, or name it in build.variant.ignore_keys"
+            )
     return check
 
 

@@ -11,23 +11,24 @@ from conda_package_streaming.package_streaming import stream_conda_component
 
 from wmlce.channel import package_files, published
 from wmlce.channel.verify.check import Check, Say
-from wmlce.recipes import license_policy, third_party
+from wmlce.recipes import license_policy, licenses, third_party
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import write_atomic
 from wmlce.util.host import cpu_count
 
 _TEXT = re.compile(r"\.dist-info/(?:licenses/.+|(?:LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)$", re.IGNORECASE)
 _IN_INFO = "info/licenses/"
-_CLOSED = re.compile(r"LicenseRef-(?!Public-Domain\b)[A-Za-z0-9.-]+")
 
 
 def allowed(folder: Path) -> Check:
     """Every package names its licence as an SPDX expression, and the policy allows it and those of the
-    projects inside, whether they are files of their own or linked in; libraries of wheels are declared.
+    projects inside, whether they are files of their own or linked in; libraries of wheels are declared. A
+    current build names the licences of what is inside.
     """
     check = Check("licences", "")
     counts: dict[str, int] = {}
     conditions: dict[str, set[str]] = {}
+    earlier = published.read(folder).earlier
     entries = dict(sorted(published.entries(folder).items()))
     with ThreadPoolExecutor(cpu_count()) as pool:
         contents = dict(zip(entries, pool.map(lambda key: _paths(folder / key), entries), strict=True))
@@ -51,10 +52,10 @@ def allowed(folder: Path) -> Check:
         for part in third_party.inside(str(entry["name"]), str(entry["version"]), contents[key]):
             parts += 1
             inside = license_policy.judge(part.project.license)
-            closed = set(_CLOSED.findall(part.project.license)) - set(_CLOSED.findall(license_))
-            if closed:
+            unnamed = licenses.unnamed(part.project.license, license_)
+            if unnamed and key not in earlier:
                 check.findings.append(
-                    f"{key}: {part.name} is in {part.paths[0]} under {', '.join(sorted(closed))}, "
+                    f"{key}: {part.name} is in {part.paths[0]} under {', '.join(unnamed)}, "
                     "which the package does not name: add it to about.license, and its text, or leave it out"
                 )
             check.findings += [f"{key}: {part.paths[0]}: {part.name}: {text}" for text in inside.problems]

@@ -66,7 +66,7 @@ def of_each(states: Mapping[str, Any]) -> Iterator[Finding]:
     """What a host tells by itself."""
     for host, state in states.items():
         where = f"host {host}"
-        for process in state["processes"] if not state["jobs"] else ():
+        for process in state["processes"] if not state["occupied"] else ():
             text = (
                 f"process {process['pid']} ({process['command']}) of {process['user']} uses "
                 f"{process['cores']:.1f} cores of {host}, and no job of a scheduler runs there"
@@ -115,6 +115,6 @@ def not_judged(states: Mapping[str, Any]) -> dict[str, str]:
         silent = [host for host, state in states.items() if state[key] is None]
         if silent:
             reasons[name] = f"the kernel of {listed(silent)} counts none"
-    if busy := [host for host, state in states.items() if state["jobs"]]:
-        reasons[_PROCESSES] = f"jobs run on {listed(busy)}"
+    if busy := [host for host, state in states.items() if state["occupied"]]:
+        reasons[_PROCESSES] = f"jobs run, or may run, on {listed(busy)}"
     return reasons

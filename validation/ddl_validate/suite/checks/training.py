@@ -136,8 +136,9 @@ def _train_all(bench: Bench, model: Model, way: str, judge: Judge, result: Check
             continue  # that is the single process
         name = f"training-{way}-{number}"
         # a process alone has no more cores than each of many
-        cores = max(1, min(host.cores for host in bench.hosts) // bench.ranks)
-        arguments = ("-cores", str(cores)) if way == SINGLE else ()
+        all_cores = min(host.cores for host in bench.hosts)
+        cores = max(1, all_cores // bench.ranks)
+        arguments = ("-cores", str(cores)) if way == SINGLE and cores < all_cores else ()
         program = model.program("ddl" if way == SINGLE else way, bench.level.steps)
         try:
             run = trained_of(bench.start(name, program, result, hosts, each, _QUIET, arguments))

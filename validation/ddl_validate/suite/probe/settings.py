@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..occupied import jobs
+from .. import occupied
 from .lines import tell
 
 _FILES = {
@@ -178,14 +178,14 @@ def _ticks(root: Path) -> dict[Path, int]:
 
 
 def facts(root: Path, seconds: float) -> dict[str, Any]:
-    """jobs: of a scheduler, whose processes are not left over."""
+    """occupied: by what of a scheduler, whose processes are not left over."""
     return {
         "settings": {**settings(root), "clock-synchronised": synchronised()},
         "mounts": mounts(root),
         "rdma": any((root / "sys/class/infiniband").glob("*")),
         "memory_errors": memory_errors(root),
         "machine_checks": machine_checks(root),
-        "jobs": jobs(root / "proc"),
+        "occupied": occupied.by(root / "proc"),
         "processes": processes(root, seconds),
     }
 
