@@ -36,8 +36,12 @@ def by(proc: Path = Path("/proc")) -> str:
 
 
 def _allocated() -> set[str]:
-    """A job whose ranks were started by ssh has no step on a node."""
+    """Numbers of jobs that Slurm has put on this node, also without a step there, as those started by ssh. An
+    error where it uses this node and does not answer; to a job, only the processes of others tell then.
+    """
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+    in_job = "SLURM_JOB_ID" in os.environ
+    is_node = "SLURMD_NODENAME" in os.environ and not in_job  # as for a health check
     command = ["squeue", "--noheader", "--states=running,suspended,completing", "--format=%A", "-w", node]
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -50,9 +54,12 @@ def _allocated() -> set[str]:
                 check=True,
             )
         except FileNotFoundError:
+            if is_node:
+                raise
             return set()
         except subprocess.SubprocessError as error:
-            if _NO_SLURM.search(str(getattr(error, "stderr", ""))):
+            elsewhere = not is_node and _NO_SLURM.search(str(getattr(error, "stderr", "")))
+            if in_job or elsewhere:
                 return set()
             if attempt == _ATTEMPTS:
                 raise

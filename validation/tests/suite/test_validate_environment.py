@@ -98,6 +98,7 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "cmdline").write_bytes(line)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     assert occupied.by(tmp_path) == "job 99, 1234 runs here"
     monkeypatch.setenv("SLURM_JOB_ID", "99")
     assert occupied.by(tmp_path) == "job 1234 runs here"
@@ -109,12 +110,21 @@ def test_jobs_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert occupied.by(tmp_path) == "job 77, 1234 runs here"
     squeue.write_text("#!/bin/sh\necho 'Invalid node name specified' >&2\nexit 1\n")
     assert occupied.by(tmp_path) == "job 1234 runs here"
-    # a controller that does not answer at first, and one that never does
-    squeue.write_text(f"#!/bin/sh\nmkdir {tmp_path}/tried 2>/dev/null && exit 1\necho 77\n")
-    assert occupied.by(tmp_path) == "job 77, 1234 runs here"
+    # a controller that does not answer: at first, ever, and not to a job, here 99
     squeue.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact' >&2\nexit 1\n")
+    assert occupied.by(tmp_path) == "job 1234 runs here"
+    monkeypatch.delenv("SLURM_JOB_ID")
     text = "jobs may run here, squeue did not say (slurm_load_jobs error: Unable to contact)"
     assert occupied.by(tmp_path) == text
+    squeue.write_text(f"#!/bin/sh\nmkdir {tmp_path}/tried 2>/dev/null && exit 1\necho 77\n")
+    assert occupied.by(tmp_path) == "job 77, 99, 1234 runs here"
+    # a health check of slurmd, whose squeue has no configuration, or is not on PATH
+    squeue.write_text("#!/bin/sh\necho 'Could not establish a configuration source' >&2\nexit 1\n")
+    assert occupied.by(tmp_path) == "job 99, 1234 runs here"
+    monkeypatch.setenv("SLURMD_NODENAME", "a")
+    assert "did not say (Could not establish a configuration source)" in occupied.by(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert "No such file or directory: 'squeue'" in occupied.by(tmp_path)
 
 
 def many(number: int, letter: str, **facts: Any) -> list[Checked]:

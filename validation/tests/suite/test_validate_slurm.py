@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
-import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -130,6 +131,7 @@ def test_smoke_on_the_hosts_of_a_job(ddl_env: Environment, tmp_path: Path, kinds
 
 
 _HEALTH_CHECK = """#!/bin/sh
+export PATH SLURM_CONF={conf}  # where slurm.conf is in its usual place, slurmd's commands find it
 host=$(hostname)
 exec 9>{folder}/"$host".lock
 flock -n 9 || exit 0  # that of before is still at work
@@ -137,7 +139,7 @@ flock -n 9 || exit 0  # that of before is still at work
     --output {folder}/reports/"$host" --drain-reason >{folder}/"$host".part 2>{folder}/"$host".err
 mv {folder}/"$host".part {folder}/"$host"; }}
 while IFS="$(printf '\\t')" read -r name reason; do
-    {scontrol} update NodeName="$name" State=DRAIN Reason="$reason"
+    scontrol update NodeName="$name" State=DRAIN Reason="$reason"
 done <{folder}/"$host"
 """
 
@@ -160,12 +162,6 @@ def test_a_health_check_of_slurm(ddl_env: Environment, tmp_path: Path) -> None:
     )
     reports.mkdir()
     validate = f"{ddl_env.prefix}/bin/wmlce-validate"
-    script.write_text(
-        _HEALTH_CHECK.format(
-            validate=validate, baseline=baseline, folder=tmp_path, scontrol=shutil.which("scontrol")
-        )
-    )
-    script.chmod(0o755)
     lines = [f"HealthCheckProgram={script}", "HealthCheckInterval=5", "HealthCheckNodeState=ANY"]
     spec = specification(ddl_env, tmp_path, [HostSpec(name) for name in names])
 
@@ -183,6 +179,10 @@ def test_a_health_check_of_slurm(ddl_env: Environment, tmp_path: Path) -> None:
         command = [validate, *hostfile, "--ranks", "1", "--tolerance", "0.8", "--only", "environment,hosts"]
         cluster.run(names[0], [*command, "--output", str(baseline.parent)], timeout=300, check=True)
         slurm = Slurm(cluster, settings=lines)
+        script.write_text(
+            _HEALTH_CHECK.format(conf=slurm.conf, validate=validate, baseline=baseline, folder=tmp_path)
+        )
+        script.chmod(0o755)
         slurm.up()
         end = time.monotonic() + 900
         for document in checked(end).values():
@@ -211,3 +211,58 @@ def test_a_health_check_of_slurm(ddl_env: Environment, tmp_path: Path) -> None:
             time.sleep(0.2)
         assert states(slurm) == {"h1": "drained", "h2": "idle"}
         assert "h1" in slurm.run(["sinfo", "-R", "-h", "-o", "%N %E"], timeout=30, check=True).stdout
+
+
+_SITE = """
+site_configuration = {{
+    "systems": [
+        {{
+            "name": "emulated",
+            "hostnames": [".*"],
+            "partitions": [
+                {{
+                    "name": "all",
+                    "scheduler": "squeue",  # there is no accounting
+                    "launcher": "local",
+                    "environs": ["this"],
+                    "max_jobs": 1,
+                }},
+            ],
+        }},
+    ],
+    "environments": [{{"name": "this", "features": ["wmlce"]}}],
+    "general": [{{"report_file": "{folder}/reframe.json"}}],
+}}
+"""
+
+
+@pytest.mark.long
+def test_reframe_starts_checks_in_jobs(ddl_env: Environment, tmp_path: Path) -> None:
+    """ReFrame submits them, each to two nodes, and has their results and figures."""
+    site = tmp_path / "site.py"
+    site.write_text(_SITE.format(folder=tmp_path))
+    checks = ROOT / "validation/ddl_validate/reframe/cluster.py"
+    words = ["reframe", "--nocolor", "-C", str(site), "-c", str(checks), "--tag", "smoke", "--run"]
+    words += ["--name", "check=(environment|hosts|links|sums|gpu)", "--setvar", "num_nodes=2"]
+    words += ["--setvar", "options=--ranks 1 --tolerance 0.8"]
+    path = os.pathsep.join([str(Path(sys.executable).parent), f"{ddl_env.prefix}/bin", os.environ["PATH"]])
+    spec = specification(ddl_env, tmp_path, [HostSpec(name) for name in HOSTS[:2]], link_rate="400mbit")
+    with Cluster(spec) as cluster:
+        slurm = Slurm(cluster)
+        slurm.up()
+        done = slurm.run(words, timeout=900, cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stdout + done.stderr
+    [run] = json.loads((tmp_path / "reframe.json").read_text())["runs"]
+    cases = {case["check"]: case for case in run["testcases"]}
+    assert {name: case["result"] for name, case in cases.items()} == {
+        **dict.fromkeys(("environment", "hosts", "links", "sums"), "pass"),
+        "gpu": "skip",
+    }
+    assert {case["scheduler"] for case in cases.values()} == {"squeue"}
+    reports = [
+        Path(case["outputdir"]) / "report/validation.json"
+        for case in cases.values()
+        if case["result"] == "pass"
+    ]
+    assert all(documents.read(report).hosts == HOSTS[:2] for report in reports)
+    assert [name for name in cases["links"]["perfvalues"] if "link.bandwidth" in name]
