@@ -55,6 +55,9 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
     for rack in range(spec.racks):
         ip(fabric, "link", "add", f"rack{rack}", "type", "bridge")
         ip(fabric, "link", "set", f"rack{rack}", "up")
+    for rail in range(1, spec.rails):
+        ip(fabric, "link", "add", f"rail{rail}", "type", "bridge")
+        ip(fabric, "link", "set", f"rail{rail}", "up")
     if spec.racks > 1:
         ip(fabric, "link", "add", "spine", "type", "bridge")
         ip(fabric, "link", "set", "spine", "up")
@@ -66,16 +69,18 @@ def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:
             _shape(fabric, f"up{rack}", rate)
             _shape(fabric, f"down{rack}", rate)
     for index, (host, pid) in enumerate(zip(spec.hosts, hosts, strict=True)):
-        port = f"port{index}"
-        ip(fabric, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-        ip(fabric, "link", "set", port, "master", f"rack{host.rack}", "up")
-        address = f"{spec.address(index)}/{spec.prefix_length}"
-        # nobody else could have it
-        ip(pid, "addr", "add", address, "dev", "eth0", *(["nodad"] if spec.ipv6 else []))
-        ip(pid, "link", "set", "eth0", "up")
-        rate = host.link_rate or spec.link_rate
-        _shape(fabric, port, rate)
-        _shape(pid, "eth0", rate)
+        for rail in range(spec.rails):
+            port, interface = f"port{index}" + (f".{rail}" if rail else ""), f"eth{rail}"
+            bridge = f"rail{rail}" if rail else f"rack{host.rack}"
+            ip(fabric, "link", "add", port, "type", "veth", "peer", "name", interface, "netns", str(pid))
+            ip(fabric, "link", "set", port, "master", bridge, "up")
+            address = f"{spec.address(index, rail)}/{spec.prefix_length}"
+            # nobody else could have it
+            ip(pid, "addr", "add", address, "dev", interface, *(["nodad"] if spec.ipv6 else []))
+            ip(pid, "link", "set", interface, "up")
+            rate = dict(host.rail_rates).get(rail) or host.link_rate or spec.link_rate
+            _shape(fabric, port, rate)
+            _shape(pid, interface, rate)
 
 
 def sent_bytes(spec: ClusterSpec, fabric: int) -> dict[str, int]:

@@ -13,6 +13,7 @@ _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,13}[a-z0-9])?")
 _IPV4, _IPV6 = ipaddress.ip_network("10.77.0.0/16"), ipaddress.ip_network("fd77::/64")
 MAX_HOSTS = 250
+_MAX_RAILS = 8
 
 
 def rate_in_bits(rate: str | None) -> int | None:
@@ -32,8 +33,9 @@ class HostSpec:
     hidden: folders that are empty on it. accepts_key: False makes its sshd refuse the cluster's key.
     noise: what its shell prints before every command that comes by ssh. shm_bytes: size of its /dev/shm.
     overlays: pairs of a file's path on it and the file whose content is read there instead, on it alone.
-    link_rate: of its link, in place of the cluster's. cores: processors' worth of time that all its processes
-    together get (a quota); None is unlimited. environment: variables of its commands, beside the cluster's.
+    link_rate: of its link, in place of the cluster's; rail_rates: of rails, with their numbers. cores:
+    processors' worth of time that all its processes together get (a quota); None is unlimited. environment:
+    variables of its commands, beside the cluster's.
     """
 
     name: str
@@ -47,6 +49,7 @@ class HostSpec:
     link_rate: str | None = None
     cores: float | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    rail_rates: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -55,7 +58,8 @@ class HostSpec:
             raise ClusterError(f"host {self.name}: {self.slots} slots; at least 1 is needed")
         if self.rack < 0:
             raise ClusterError(f"host {self.name}: rack {self.rack} is negative")
-        rate_in_bits(self.link_rate)
+        for rate in (self.link_rate, *(rate for _, rate in self.rail_rates)):
+            rate_in_bits(rate)
         if self.cores is not None and not self.cores > 0:
             raise ClusterError(f"host {self.name}: the time of {self.cores:g} cores; write more than 0")
         for path in self.hidden:
@@ -80,6 +84,7 @@ class ClusterSpec:
     life_seconds: the cluster ends by itself after this time, whatever happened to its owner.
     absent: names that resolve to an address at which nothing answers.
     ipv6: hosts have addresses of IPv6 alone.
+    rails: networks that every host has a port in: eth0, eth1 … Racks are in the first one alone.
     """
 
     hosts: tuple[HostSpec, ...]
@@ -92,6 +97,7 @@ class ClusterSpec:
     absent: tuple[str, ...] = ()
     uplink_rates: tuple[tuple[int, str], ...] = ()
     ipv6: bool = False
+    rails: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.hosts) <= MAX_HOSTS:
@@ -109,6 +115,8 @@ class ClusterSpec:
             if rack not in racks:
                 raise ClusterError(f"a rate for the uplink of rack {rack}; racks are numbered {racks}")
             rate_in_bits(rate)
+        if not 1 <= self.rails <= _MAX_RAILS or (self.rails > 1 and self.ipv6):
+            raise ClusterError(f"{self.rails} rails; 1 to {_MAX_RAILS} are possible, and 1 with IPv6")
         if self.life_seconds < 1:
             raise ClusterError(f"a life of {self.life_seconds} s; at least 1 s is needed")
         for path in self.shared:
@@ -134,9 +142,10 @@ class ClusterSpec:
     def racks(self) -> int:
         return 1 + max(host.rack for host in self.hosts)
 
-    def address(self, index: int) -> str:
+    def address(self, index: int, rail: int = 0) -> str:
         """Address of the host with this index; absent names follow the hosts."""
-        return str((_IPV6 if self.ipv6 else _IPV4)[256 + index])
+        network = _IPV6 if self.ipv6 else _IPV4
+        return str(network[256 + index] + rail * network.num_addresses)
 
     @property
     def prefix_length(self) -> int:
@@ -163,6 +172,7 @@ class ClusterSpec:
                     "hidden": tuple(host["hidden"]),
                     "overlays": tuple((path, source) for path, source in host["overlays"]),
                     "environment": tuple((name, value) for name, value in host["environment"]),
+                    "rail_rates": tuple((rail, rate) for rail, rate in host["rail_rates"]),
                 }
             )
             for host in data["hosts"]

@@ -19,8 +19,8 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_before, sanity_function, variable
 
 CHECKS = (
-    *("environment", "imports", "settings", "hosts", "links", "sums", "allreduce", "training", "frameworks"),
-    *("fabric", "gpu", "sustained", "module", "image"),
+    *("environment", "imports", "settings", "hosts", "links", "rails", "sums", "allreduce", "training"),
+    *("frameworks", "fabric", "gpu", "sustained", "module", "image"),
 )
 LIMITS = {"smoke": "15m", "daily": "90m", "burn-in": "25h"}
 

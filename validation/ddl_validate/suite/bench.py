@@ -44,6 +44,7 @@ class Bench:
     say:       takes a line about progress
     own_name:  this machine's, where it is validated alone
     log_hours: of the kernel's log that count
+    rails:     ports to measure one by one; none: those of one rate that all hosts have
     """
 
     prefix: Path
@@ -58,6 +59,7 @@ class Bench:
     say: Callable[[str], None]
     own_name: str = LOCALHOST
     log_hours: float = 24.0
+    rails: tuple[str, ...] = ()
 
     def command(
         self,

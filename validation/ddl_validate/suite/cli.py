@@ -125,6 +125,13 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
         + ", ".join(f"{level.sustained:g} at {level.name}" for level in LEVELS.values())
         + ")",
     )
+    scope.add_argument(
+        "--rails",
+        metavar="PORT,…",
+        default="",
+        help="measure each of these network ports by itself: interfaces (eth0), or ports for RDMA "
+        "(mlx5_0:1); default: those of one rate that every host has",
+    )
     scope.add_argument("--only", metavar="CHECK,…", default="", help="these checks")
     scope.add_argument("--skip", metavar="CHECK,…", default="", help="all but these")
     scope.add_argument(
@@ -278,6 +285,7 @@ def _plan(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[ar
         budget=level.budget if options.hours is None else options.hours * 3600,
         tolerance=options.tolerance or level.tolerance,
         log_hours=options.log_hours,
+        rails=tuple(_names(options.rails)),
         skip_figures=tuple(_names(options.skip_figure)),
         folder=Path(),
         racks=options.racks,

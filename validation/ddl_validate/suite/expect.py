@@ -34,6 +34,7 @@ _KINDS = (
     ("host.", Kind.SLOW_HOST),
     ("rack.", Kind.SLOW_TIER),
     ("link.", Kind.SLOW_LINK),
+    ("rail.", Kind.SLOW_LINK),
     ("gpu.", Kind.GPU),
 )
 ANYWHERE = "*"

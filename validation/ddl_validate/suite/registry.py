@@ -17,7 +17,10 @@ ENVIRONMENT = "environment"
 
 #: Those that need a host for themselves.
 MEASURING = frozenset(
-    ["hosts", "links", "sums", "allreduce", "training", "frameworks", "gpu", "sustained", "module", "image"]
+    [
+        *("hosts", "links", "rails", "sums", "allreduce", "training", "frameworks", "gpu", "sustained"),
+        *("module", "image"),
+    ]
 )
 
 # a module of checks/ each
@@ -27,6 +30,7 @@ ORDER = (
     "settings",
     "hosts",
     "links",
+    "rails",
     "sums",
     "allreduce",
     "training",

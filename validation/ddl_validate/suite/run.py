@@ -36,6 +36,7 @@ class Plan:
     ranks:     of each host; None: as many as its GPUs or cores
     skip_figures: figures and facts that are not judged
     log_hours: of the kernels' logs that count
+    rails:     ports that are measured one by one; none: those of one rate that all hosts have
     references: what the site expects
     folder:    of logs
     command:   what was typed
@@ -54,6 +55,7 @@ class Plan:
     ranks: int | None = None
     skip_figures: Sequence[str] = ()
     log_hours: float = 24.0
+    rails: tuple[str, ...] = ()
     references: Mapping[Key, Reference] = field(default_factory=dict)
     site: str = ""
     command: str = ""
@@ -120,6 +122,7 @@ class Run:
                     say=self._say,
                     own_name=own_name,
                     log_hours=plan.log_hours,
+                    rails=plan.rails,
                 )
             )
         return self._now()

@@ -27,7 +27,7 @@ from pathlib import Path
 from ddl_validate.suite.bench import Bench, Host
 from ddl_validate.suite.levels import Level
 
-prefix, tree, folder, hosts, racks, checks, tolerance, seconds = sys.argv[1:]
+prefix, tree, folder, hosts, racks, checks, tolerance, seconds, rails = sys.argv[1:]
 level = Level(
     name="smoke", title="as short as can be", seconds=float(seconds), steps=1, ways=("ddl",), limit=120,
     scales=False, budget=120, sustained=3
@@ -43,6 +43,7 @@ bench = Bench(
     tolerance=float(tolerance),
     folder=Path(folder),
     say=print,
+    rails=tuple(rails.split(",")) if rails else (),
 )
 results = []
 for name in checks.split(","):
@@ -115,6 +116,7 @@ def validate(
     )
     words = [env.prefix / "bin/python", "-c", VALIDATE, env.prefix, PYTHONPATH, folder, ",".join(names)]
     words += [",".join(map(str, racks)), ",".join(checks), TOLERANCE, seconds]
+    words.append(",".join(f"eth{rail}" for rail in range(more.get("rails", 0))))
     with Cluster(spec) as cluster:
         done = cluster.run("h1", list(map(str, words)), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -165,6 +167,22 @@ def test_a_link_at_a_tenth(env: Environment, able: None, tmp_path: Path) -> None
     assert 0.5 * 2.5e6 < slow < 1.2 * 2.5e6
     assert "h3 sends and receives 2" in finding["text"] and "are expected" in finding["text"]
     assert finding["remedy"]
+
+
+def test_a_rail_of_a_host_at_a_tenth(env: Environment, able: None, tmp_path: Path) -> None:
+    """Over both together messages would go by the other one, too."""
+    odd = HostSpec("h3", rail_rates=((1, "20mbit"),))
+    [result], named = validate(env, tmp_path, ["rails"], odd, rails=2)
+    assert named == {("slow-link", "host h3", ("h3",))}, result
+    [finding] = result["findings"]
+    assert finding["text"].startswith("rail eth1: h3 sends and receives 2")
+    assert result["facts"] == {"rails": ["eth0", "eth1"]} and result["not_judged"] == {}
+    rates = {(one["where"], one["scale"]["rail"]): one["value"] for one in result["figures"]}
+    assert rates.keys() == {(f"host h{host}", rail) for host in range(1, 5) for rail in range(2)}
+    assert 0.5 * 2.5e6 < rates.pop(("host h3", 1)) < 1.2 * 2.5e6
+    assert all(0.5 * 25e6 < rate < 1.2 * 25e6 for rate in rates.values()), rates
+    words = [command.split() for command in result["commands"]]
+    assert [command[command.index("-interface") + 1] for command in words] == ["eth0", "eth1"]
 
 
 def test_a_rack_whose_uplink_is_slow(env: Environment, able: None, tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def checked(
         },
     }
 
-    def start(self: Bench, name: str, program: list[str], result: CheckResult, hosts: Any, ranks: int) -> str:
-        assert ranks == 2
+    def start(self: Bench, name: str, program: list[str], result: CheckResult, *others: Any) -> str:
+        assert others[1] == 2  # ranks
         result.commands.append(" ".join(program))
         return "some words of a library\n" + json.dumps(printed[name.removeprefix("probe-")]) + "\n"
 

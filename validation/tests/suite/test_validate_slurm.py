@@ -25,7 +25,7 @@ from ddl_validate.suite.model import Figure, Status
 HOSTS = [f"h{number}" for number in range(1, 9)]
 #: Emulated hosts have no hardware ports and no GPUs, nobody has named a module or an image, and there is no
 #: load for minutes at this level.
-ELSEWHERE = {"fabric", "gpu", "sustained", "module", "image"}
+ELSEWHERE = {"rails", "fabric", "gpu", "sustained", "module", "image"}
 
 
 def specification(env: Environment, folder: Path, hosts: Sequence[HostSpec], **options: Any) -> ClusterSpec:

@@ -19,13 +19,13 @@ from . import carriers
 from .probing import probe
 
 TITLE = "links between hosts"
-_NOT_ALONE = "slow beside others, and there were too many such to measure it alone"
+NOT_ALONE = "slow beside others, and there were too many such to measure it alone"
 _LATENCY_TOLERANCE = 0.8  # a message may take five times as long: paths of unlike length are no fault
 _UPLINK = "rack.bandwidth"
 
 
 @dataclass(frozen=True)
-class _Culprit:
+class Culprit:
     kind: Kind
     where: str
     text: str
@@ -45,25 +45,21 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     if len(names) < 2:
         result.status, result.reason = Status.SKIPPED, "there is one host, and no link to another one"
         return result
-    racks = [host.rack for host in bench.hosts] if bench.has_racks else None
+    racks = racks_of(bench)
     kinds = kinds_of({host.name: host.facts for host in bench.hosts})
-    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
-    arguments = ["--racks", ",".join(map(str, racks))] if racks else []
-    if len(numbers) > 1:
-        arguments += ["--kinds", ",".join(str(numbers[kinds[name]]) for name in names)]
-    survey = probe(bench, result, "pairs", arguments)
+    survey = probe(bench, result, "pairs", arguments_of(bench))
     command = result.commands[-1]
     usual = _usual_latencies(survey, names, kinds)
-    result.figures = _figures(survey, names, racks, usual, bench.tolerance, command)
-    culprits = _slow(survey, names, racks) + _late(survey, names, usual, _of(survey, "host"))
-    culprits += _one_way(survey, names, bench.tolerance)
+    result.figures = figures(survey, names, racks, usual, bench.tolerance, command)
+    culprits = slow(survey, names, racks) + _late(survey, names, usual, _of(survey, "host"))
+    culprits += one_way(survey, names, bench.tolerance)
     already = hosts_at_fault(before)
     effects = [
         culprit for culprit in culprits if already & set(culprit.members) and culprit.kind is Kind.SLOW_LINK
     ]
     result.findings = [culprit.finding() for culprit in culprits if culprit not in effects]
     result.not_judged = {effect.text: EFFECT for effect in effects}
-    result.not_judged |= dict.fromkeys(_unjudged(survey, names), _NOT_ALONE)
+    result.not_judged |= dict.fromkeys(unjudged(survey, names), NOT_ALONE)
     result.facts = {
         "rounds": survey["rounds"],
         "contended": [[names[a], names[b]] for a, b in survey["contended"]],
@@ -77,11 +73,27 @@ def check(bench: Bench, before: list[CheckResult]) -> CheckResult:
     return result
 
 
+def racks_of(bench: Bench) -> list[int] | None:
+    """Rack of each host; None where they are not known."""
+    return [host.rack for host in bench.hosts] if bench.has_racks else None
+
+
+def arguments_of(bench: Bench) -> list[str]:
+    """What the probe `pairs` has to know of the hosts."""
+    kinds = kinds_of({host.name: host.facts for host in bench.hosts})
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
+    racks = racks_of(bench)
+    arguments = ["--racks", ",".join(map(str, racks))] if racks else []
+    if len(numbers) > 1:
+        arguments += ["--kinds", ",".join(str(numbers[kinds[host.name]]) for host in bench.hosts)]
+    return arguments
+
+
 def _of(survey: Mapping[str, Any], fault: str) -> set[int]:
     return {verdict["members"][0] for verdict in survey["verdicts"] if verdict["fault"] == fault}
 
 
-def _unjudged(survey: Mapping[str, Any], names: list[str]) -> list[str]:
+def unjudged(survey: Mapping[str, Any], names: list[str]) -> list[str]:
     """The hosts and racks that were slow beside others and could not be measured alone."""
     titles = []
     for fault, *members in survey["unjudged"]:
@@ -100,7 +112,7 @@ def _expectation(value: float | None, tolerance: float) -> Expectation | None:
     return Expectation(value, "peers", tolerance) if value else None
 
 
-def _figures(
+def figures(
     survey: Mapping[str, Any],
     names: list[str],
     racks: list[int] | None,
@@ -191,7 +203,8 @@ def _usual_latencies(
     return usual
 
 
-def _slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) -> list[_Culprit]:
+def slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) -> list[Culprit]:
+    """What the verdicts of the search say."""
     culprits = []
     for verdict in survey["verdicts"]:
         fault, members = Fault(verdict["fault"]), verdict["members"]
@@ -208,29 +221,29 @@ def _slow(survey: Mapping[str, Any], names: list[str], racks: list[int] | None) 
                 f"look at its network port, cable and switch port (ethtool, ibstat on {name}), "
                 "and at the errors that they count"
             )
-            culprits.append(_Culprit(Kind.SLOW_LINK, f"host {name}", text, remedy, (name,), (name,)))
+            culprits.append(Culprit(Kind.SLOW_LINK, f"host {name}", text, remedy, (name,), (name,)))
         elif fault is Fault.PATH:
             a, b = (names[host] for host in members)
             text = f"between {a} and {b}: {measured}; both are good with others"
             if len(names) == 2:
                 text = f"between {a} and {b}: {measured}; of two hosts, nobody can say which one it is"
             remedy = f"look at what only these two use: routes, cables of switches (traceroute {b} on {a})"
-            culprits.append(_Culprit(Kind.SLOW_LINK, _between(a, b), text, remedy, (a, b)))
+            culprits.append(Culprit(Kind.SLOW_LINK, _between(a, b), text, remedy, (a, b)))
         elif fault is Fault.RACK:
             (rack,) = members
             hosts = tuple(name for name, number in zip(names, racks or [], strict=True) if number == rack)
             text = f"the uplink of rack {rack} carries {measured}"
             remedy = "look at the cables and ports between its switch and the others"
-            culprits.append(_Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts, (), _UPLINK))
+            culprits.append(Culprit(Kind.SLOW_TIER, f"rack {rack}", text, remedy, hosts, (), _UPLINK))
         else:
             a, b = members
             text = f"between racks {a} and {b}: {measured}; both are good with others"
             remedy = "look at the cables and routes between their switches"
-            culprits.append(_Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, (), (), _UPLINK))
+            culprits.append(Culprit(Kind.SLOW_TIER, f"racks {a} and {b}", text, remedy, (), (), _UPLINK))
     return culprits
 
 
-def _one_way(survey: Mapping[str, Any], names: list[str], tolerance: float) -> list[_Culprit]:
+def one_way(survey: Mapping[str, Any], names: list[str], tolerance: float) -> list[Culprit]:
     """Compare the directions of a single pair: there is no other host to compare with."""
     culprits = []
     for a, b, forward, back in survey["rates"] if len(names) == 2 and not survey["verdicts"] else []:
@@ -241,14 +254,14 @@ def _one_way(survey: Mapping[str, Any], names: list[str], tolerance: float) -> l
                 f"{show_rate(max(forward, back))} are expected, as in the other direction"
             )
             remedy = f"look at what {source} sends and {target} receives with: ports and cables (ethtool -S)"
-            culprits.append(_Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))
+            culprits.append(Culprit(Kind.SLOW_LINK, _between(*names), text, remedy, tuple(names)))
             break
     return culprits
 
 
 def _late(
     survey: Mapping[str, Any], names: list[str], usual: Mapping[str, float], slow: set[int]
-) -> list[_Culprit]:
+) -> list[Culprit]:
     """Hosts whose small messages take several times as long as the others'."""
     culprits = []
     for host, seconds in survey["latency"].items():
@@ -256,7 +269,7 @@ def _late(
             continue
         name = names[int(host)]
         culprits.append(
-            _Culprit(
+            Culprit(
                 Kind.SLOW_LINK,
                 f"host {name}",
                 f"a small message of {name} takes {seconds * 1e6:.0f} µs; the median of the other hosts is "

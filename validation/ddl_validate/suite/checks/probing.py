@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...common.running import RunFailed
@@ -22,13 +22,18 @@ def probe(
     hosts: Sequence[Host] | None = None,
     ranks: int = 1,
     log: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What `probe/NAME.py` found, with `ranks` on each of `hosts`. RunFailed where it says nothing."""
+    """What `probe/NAME.py` found, with `ranks` on each of `hosts`. RunFailed where it says nothing.
+
+    options: further ones of ddlrun
+    """
     program = [str(bench.prefix / "bin/python"), "-P", "-m", f"{_PROBES}.{name}"]
     program += ["--ranks", str(ranks), "--seconds", f"{bench.level.seconds:g}"]
     program += ["--tolerance", f"{bench.tolerance:g}", *arguments]
     try:
-        printed = bench.start(log or f"probe-{name}", program, result, hosts, ranks)
+        printed = bench.start(log or f"probe-{name}", program, result, hosts, ranks, variables, options)
     except RunFailed:
         # a probe whose messages are stuck cannot end in order, but it has said what it found
         report = last_json(_log_of(result))
