@@ -27,8 +27,8 @@ from ddl_validate.common.signals import end_on_sigterm
 
 from . import page, record
 from .measure import PEERS as OTHERS
-from .measure import ROUNDS, Bench, Measured, cores
-from .targets import CPU_RATIO, LAYOUTS, OVER_BOUND, RATIO, Layout, layout
+from .measure import ROUNDS, Bench, Measured
+from .targets import CPU_RATIO, LAYOUTS, OVER_BOUND, RATIO, Layout, layout, verdict
 
 OK, WORSE, USAGE, INCOMPLETE = 0, 1, 2, 3
 _MINUTES = 9.5
@@ -39,15 +39,16 @@ _BUSY = 0.5
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ci/bench", description=__doc__)
-    parser.add_argument("--layout", action="append", default=[], metavar="NAME")
-    parser.add_argument("--cpu-share", default="1", metavar="SHARE")
-    parser.add_argument("--compare", action="store_true")
-    parser.add_argument("--record", action="store_true")
-    parser.add_argument("--page", action="store_true")
-    parser.add_argument("--again", action="store_true")
-    parser.add_argument("--minutes", type=float, default=_MINUTES)
-    parser.add_argument("--prefix", action="append", default=[], metavar="PEER=DIR")
-    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench")
+    add = parser.add_argument
+    add("--layout", action="append", default=[], metavar="NAME")
+    add("--cpu-share", default="1", metavar="SHARE")
+    add("--compare", action="store_true")
+    add("--record", action="store_true")
+    add("--page", action="store_true")
+    add("--again", action="store_true")
+    add("--minutes", type=float, default=_MINUTES)
+    add("--prefix", action="append", default=[], metavar="PEER=DIR")
+    add("--output", type=Path, default=ROOT / "build" / "bench")
     return parser
 
 
@@ -59,7 +60,6 @@ class Progress:
         log.parent.mkdir(parents=True, exist_ok=True)
 
     def line(self, text: str) -> None:
-        """A line for both."""
         now = time.monotonic() - self._began
         print(f"[{int(now // 60):2d}:{int(now % 60):02d}] {text}", flush=True)
         self._keep(text)
@@ -133,7 +133,7 @@ def _installed(peers: list[Peer], missing: dict[str, str]) -> dict[str, str]:
 
 
 def _document(
-    results: dict[str, dict[str, Any]], facts: dict[str, Any], share: float, method: str
+    results: dict[str, dict[str, Any]], facts: dict[str, Any], cpu_share: dict[str, Any]
 ) -> dict[str, Any]:
     """A run as it is recorded: no names and no paths of the machine."""
     commit, dirty = commit_of(record.SOURCES)
@@ -145,9 +145,8 @@ def _document(
     for result in results.values():
         for name, peer in result["peers"].items():
             description = {word: peer[word] for word in ("title", "available", "version") if word in peer}
-            peers[name] = (
-                {**peers.get(name, {}), **description} if peer["available"] else peers.get(name, description)
-            )
+            earlier = peers.get(name)
+            peers[name] = (earlier or {}) | description if peer["available"] else earlier or description
     return {
         "kind": record.KIND,
         "schema": record.SCHEMA,
@@ -156,7 +155,7 @@ def _document(
         "dirty": dirty,
         "sources": source_hash(record.SOURCES),
         "machine": {word: facts[word] for word in ("processor", "cores", "memory", "system", "load")},
-        "cpu_share": {"share": share, "method": method},
+        "cpu_share": {name: cpu_share[name] for name in ("share", "method")},
         "told": "nothing",
         "rounds": ROUNDS,
         "peers": peers,
@@ -167,9 +166,7 @@ def _document(
 
 
 def _show(run: dict[str, Any]) -> None:
-    table = Table()
-    for heading in ("layout", "buffer", "DDL", "over the\nlower bound", "best peer"):
-        table.add_column(heading)
+    table = Table("layout", "buffer", "DDL", "over the\nlower bound", "best peer")
     table.add_column("DDL against it\n(target)", justify="right")
     table.add_column("processor time\nagainst it (target)", justify="right")
     for cell in run["cells"]:
@@ -184,8 +181,7 @@ def _show(run: dict[str, Any]) -> None:
             _judged(cell, CPU_RATIO),
         )
     output_console().print(table)
-    verdicts = [target["met"] for cell in run["cells"] for target in cell["targets"].values()]
-    print(f"{sum(met is True for met in verdicts)} of {len(verdicts)} targets are met.")
+    print(verdict(run["cells"]))
 
 
 def _judged(cell: dict[str, Any], name: str) -> str:
@@ -243,9 +239,8 @@ def _measure_layouts(
             say.line(f"{head}: measured before ({before['time']}); --again measures it again")
             remaining -= part * current.minutes
             continue
-        seconds = (
-            max(remaining, 0.0) * current.minutes / sum(other.minutes for other in layouts[number - 1 :])
-        )
+        minutes = sum(other.minutes for other in layouts[number - 1 :])
+        seconds = max(remaining, 0.0) * current.minutes / minutes
         say.line(f"{head}: about {seconds:.0f} s")
         start = time.monotonic()
         measured[current.name] = results.put(current, bench.run(current, dict(missing), seconds))
@@ -269,7 +264,7 @@ def _measure(options: argparse.Namespace) -> int:
         if isinstance(peer, Ddl):
             peer.describe_racks = False
     facts = machine.facts()
-    if facts["load"] > _BUSY * cores():
+    if facts["load"] > _BUSY * facts["cores"]:
         print(f"ci/bench: the machine is busy (load {facts['load']:.1f}): the figures mean little.")
     folder = options.output / f"share-{share:g}"
     say = Progress(folder / "log.txt")
@@ -281,10 +276,9 @@ def _measure(options: argparse.Namespace) -> int:
     }
     results = Results(folder, key)
     with slowed(share, "auto", cache) as (way, explained):
-        method = str(explained["method"])
         bench = Bench(peers, folder / "cells", say, way, _first(share, facts))
         measured = _measure_layouts(options, layouts, bench, say, results, missing)
-    run = _document(measured, facts, share, method)
+    run = _document(measured, facts, explained)
     write_atomic(folder / "run.json", json.dumps(run, indent=1))
     _show(run)
     failures = [line for result in measured.values() for line in result["failures"]]
@@ -304,7 +298,6 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
     options = _parser().parse_args(arguments)
     end_on_sigterm()
     try:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ddl_validate.allreduce.bounds import bandwidth_lower_bound
-from ddl_validate.allreduce.cpu_share import CpuShare, FullSpeed
-from ddl_validate.allreduce.peers import Peer
+from ddl_validate.allreduce.cpu_share import CpuShare
+from ddl_validate.allreduce.peers import Peer, open_testbed
 from ddl_validate.allreduce.results import DDL, Cell, Outcome, Store
 from ddl_validate.allreduce.runner import Effort, Runner, Turn
-from ddl_validate.allreduce.testbed import DirectTestbed, EmulatedTestbed, Testbed
+from ddl_validate.common.timing_loop import calls_of
 
-from .targets import CPU_RATIO, LARGE, MIB, OVER_BOUND, RATIO, Layout
+from .targets import CPU_RATIO, LARGE, OVER_BOUND, RATIO, Layout
 
 ROUNDS = 3
 PEERS = ("openmpi", "mpich", "gloo")
@@ -81,7 +81,7 @@ def in_order(turns: Sequence[Turn], first: Sequence[tuple[str, str]], crowded: b
     cores, and MPICH is left out where it does not yield."""
 
     def place(turn: Turn) -> int:
-        key = (turn.peer.name, turn.setting.name)
+        key = turn.key
         if key in first:
             return -1
         likely = (i for i, (peer, name) in enumerate(_LIKELY) if peer == key[0] and key[1].startswith(name))
@@ -89,7 +89,7 @@ def in_order(turns: Sequence[Turn], first: Sequence[tuple[str, str]], crowded: b
 
     peers = [turn for turn in turns if turn.peer.name != DDL]
     if crowded:
-        peers = [turn for turn in peers if (turn.peer.name, turn.setting.name) != ("mpich", "defaults")]
+        peers = [turn for turn in peers if turn.key != ("mpich", "defaults")]
     return sorted(peers, key=place)
 
 
@@ -106,11 +106,8 @@ def cell_of(layout: Layout, outcome: Outcome, size: int) -> dict[str, Any] | Non
     row, ddl, peer = outcome.summary(size), outcome.best(size, DDL), outcome.best_peer(size)
     if ddl is None:
         return None
-    figures = {
-        RATIO: row["speedup"],
-        OVER_BOUND: row["ddl_over_lower_bound"],
-        CPU_RATIO: row["cpu_ratio"],
-    }
+    names = {RATIO: "speedup", OVER_BOUND: "ddl_over_lower_bound", CPU_RATIO: "cpu_ratio"}
+    figures = {figure: row[name] for figure, name in names.items()}
     return {
         "layout": layout.name,
         "bytes": size,
@@ -134,7 +131,7 @@ class Bench:
     peers: list[Peer]
     folder: Path
     say: Callable[[str], None]
-    cores: CpuShare = field(default_factory=FullSpeed)
+    cores: CpuShare = field(default_factory=CpuShare)
     first: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
     def run(self, layout: Layout, missing: dict[str, str], seconds: float) -> Measured:
@@ -144,7 +141,7 @@ class Bench:
         runner = Runner(Store(self.folder / layout.name), peers, layout.sizes, self.say)
         runner.prepare({name: why for name, why in missing.items() if name not in layout.without})
         measured = Measured(peers=runner.versions)
-        with self._testbed(layout, runner.peers) as testbed:
+        with open_testbed(layout.scenario, runner.peers, share=self.cores) as testbed:
             runner.open_testbed = lambda scenario, peers: nullcontext(testbed)
             look = self._look(runner, layout, start + _LOOK * seconds, measured)
             picked = {}
@@ -167,14 +164,9 @@ class Bench:
             measured.wrong = measured.wrong or failure.wrong
         return measured
 
-    def _testbed(self, layout: Layout, peers: list[Peer]) -> Testbed:
-        if not layout.emulated:
-            return DirectTestbed(layout.scenario, None, None, "auto", self.cores)
-        folders = [folder for peer in peers for folder in peer.folders()]
-        return EmulatedTestbed(layout.scenario, folders, "auto", self.cores)
-
     def _look(self, runner: Runner, layout: Layout, until: float, measured: Measured) -> Outcome:
-        first, crowded = self.first.get(layout.name, []), layout.scenario.ranks > cores()
+        first = self.first.get(layout.name, [])
+        crowded = layout.scenario.ranks > len(os.sched_getaffinity(0))
         tried: list[Turn] = []
 
         def choose(turns: list[Turn]) -> list[Turn]:
@@ -188,7 +180,7 @@ class Bench:
         outcome = runner.run(layout.scenario)
         runner.until = float("inf")
         started = set(outcome.launches[0]) if outcome.launches else set()
-        measured.untried = [turn.name for turn in tried if (turn.peer.name, turn.setting.name) not in started]
+        measured.untried = [turn.name for turn in tried if turn.key not in started]
         return outcome
 
     def _rounds(self, runner: Runner, layout: Layout, picked: dict[int, list[tuple[str, str]]]) -> Outcome:
@@ -196,7 +188,7 @@ class Bench:
 
         def choose(turns: list[Turn]) -> list[Turn]:
             for turn in turns:
-                key = (turn.peer.name, turn.setting.name)
+                key = turn.key
                 turn.sizes = tuple(size for size in picked if key[0] == DDL or key in picked[size])
             return [turn for turn in turns if turn.sizes]
 
@@ -208,11 +200,7 @@ class Bench:
 
     @staticmethod
     def _effort(
-        layout: Layout,
-        picked: dict[int, list[tuple[str, str]]],
-        look: Outcome,
-        seconds: float,
-        spent: float,
+        layout: Layout, picked: dict[int, list[tuple[str, str]]], look: Outcome, seconds: float, spent: float
     ) -> Effort:
         """The effort of a round that fits into the seconds that are left. spent: by the look."""
         starts = 1 + len({name for settings in picked.values() for name in settings})
@@ -223,24 +211,14 @@ class Bench:
             best = look.best_peer(seen)
             if best:
                 call = best.median * size / seen
-                calls += call * (1 + len(settings)) * (1 + warmups(layout, size)) * repeated(size)
+                calls += call * (1 + len(settings)) * (1 + warmups(layout, size)) * calls_of(size)
         sizes = sum(1 + len(settings) for settings in picked.values())
         budget = (seconds / ROUNDS - starts * start - calls) / sizes
         return Effort(budget=min(max(budget, _BUDGETS[0]), _BUDGETS[1]), warmups=1, rounds=ROUNDS)
-
-
-def repeated(size: int) -> int:
-    """Calls of a repetition, as programs/timing.c makes them."""
-    return min(max(MIB // size, 1), 64)
 
 
 def warmups(layout: Layout, size: int) -> int:
     """Repetitions before those that count."""
     if size == LARGE:
         return 0 if slow(layout) else 2
-    return math.ceil(_WARMUP_CALLS / repeated(size))
-
-
-def cores() -> int:
-    """Cores that processes of this one may run on."""
-    return len(os.sched_getaffinity(0))
+    return math.ceil(_WARMUP_CALLS / calls_of(size))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +123,7 @@ def _worse(new: dict[str, Any], old: dict[str, Any]) -> list[str]:
 def _spread(cell: dict[str, Any]) -> float:
     """How far the ratio of a round is usually from the median, as a part of it: one disturbed round does not
     count."""
-    ratios = [peer / ddl for peer, ddl in _pairs(cell["peer"]["rounds"], cell["ddl"]["rounds"])]
+    rounds: Iterable[tuple[float, float]] = zip(cell["peer"]["rounds"], cell["ddl"]["rounds"], strict=False)
+    ratios = [peer / ddl for peer, ddl in rounds]
     middle = statistics.median(ratios)
     return statistics.median(abs(ratio - middle) for ratio in ratios) / middle
-
-
-def _pairs(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
-    return list(zip(first, second, strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,23 +41,25 @@ class Layout:
         """Whether it needs emulated hosts, and so root."""
         return len(self.scenario.slots) > 1
 
-    def targets(self, size: int) -> dict[str, float]:
-        """What the cell of this size is to reach."""
-        targets = {RATIO: self.least[size]} if size in self.least else {}
-        if size == LARGE and self.bound is not None:
-            targets[OVER_BOUND] = self.bound
-        targets[CPU_RATIO] = 1.0 if size <= MIB else 1.2
-        return targets
-
     def judged(self, size: int, figures: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """The targets of a cell with this size, each with its limit and whether it is met; None where the
         figure is missing."""
+        limits = {RATIO: self.least[size]} if size in self.least else {}
+        if size == LARGE and self.bound is not None:
+            limits[OVER_BOUND] = self.bound
+        limits[CPU_RATIO] = 1.0 if size <= MIB else 1.2
         judged: dict[str, dict[str, Any]] = {}
-        for name, limit in self.targets(size).items():
+        for name, limit in limits.items():
             value = figures[name]
             met = None if value is None else value >= limit if name == RATIO else value <= limit
             judged[name] = {"limit": limit, "met": met}
         return judged
+
+
+def verdict(cells: Sequence[dict[str, Any]]) -> str:
+    """How many targets of cells are met."""
+    met = [target["met"] is True for cell in cells for target in cell["targets"].values()]
+    return f"{sum(met)} of {len(met)} targets are met."
 
 
 def _one_host(ranks: int, minutes: float) -> Layout:
@@ -65,26 +68,21 @@ def _one_host(ranks: int, minutes: float) -> Layout:
     return Layout(scenario, f"1 x {ranks}", SMALL, minutes, dict.fromkeys(SMALL, 1.1), without={"gloo": slow})
 
 
+_ALL = (*SMALL, LARGE)
 _EVEN = dict.fromkeys(SMALL, 1.0)
 
 LAYOUTS: dict[str, Layout] = {
     layout.name: layout
     for layout in (
-        Layout(
-            named("1x2"),
-            "1 x 2",
-            (*SMALL, LARGE),
-            0.5,
-            {4 * KIB: 1.2, 64 * KIB: 1.2, MIB: 1.1, LARGE: 1.5},
-        ),
+        Layout(named("1x2"), "1 x 2", _ALL, 0.5, {4 * KIB: 1.2, 64 * KIB: 1.2, MIB: 1.1, LARGE: 1.5}),
         _one_host(16, 0.7),
         _one_host(64, 1.2),
-        Layout(named("4x2-1rack"), "4 x 2", (*SMALL, LARGE), 1.4, {**_EVEN, LARGE: 1.12}, 1.02),
-        Layout(named("4x2-2racks"), "4 x 2, 2 racks", (*SMALL, LARGE), 1.5, _EVEN, 1.03),
-        Layout(named("4x2-2racks-shuffled"), "4 x 2, 2 racks, shuffled", (*SMALL, LARGE), 1.7, _EVEN, 1.03),
-        Layout(named("8x1-4racks"), "8 x 1, 4 racks", (*SMALL, LARGE), 1.7, _EVEN, 1.03),
+        Layout(named("4x2-1rack"), "4 x 2", _ALL, 1.4, {**_EVEN, LARGE: 1.12}, 1.02),
+        Layout(named("4x2-2racks"), "4 x 2, 2 racks", _ALL, 1.5, _EVEN, 1.03),
+        Layout(named("4x2-2racks-shuffled"), "4 x 2, 2 racks, shuffled", _ALL, 1.7, _EVEN, 1.03),
+        Layout(named("8x1-4racks"), "8 x 1, 4 racks", _ALL, 1.7, _EVEN, 1.03),
         # what is promised of its small sizes is their number of messages, which counted costs check
-        Layout(named("3+2+2+1-2racks"), "3+2+2+1, 2 racks", (*SMALL, LARGE), 1.4, bound=1.05),
+        Layout(named("3+2+2+1-2racks"), "3+2+2+1, 2 racks", _ALL, 1.4, bound=1.05),
     )
 }
 

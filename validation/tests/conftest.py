@@ -12,6 +12,8 @@ import pytest
 from forked_programs import ForkServer
 from program_runner import ROOT, Environment
 
+from ddl_validate.cluster import missing_requirements
+
 
 @pytest.fixture(scope="session")
 def env() -> Environment:
@@ -19,6 +21,13 @@ def env() -> Environment:
     if not (prefix / "bin" / "python").exists():
         pytest.skip(f"no environment in {prefix}: run ci/quickstart, or set DDL_TEST_PREFIX")
     return Environment(prefix)
+
+
+@pytest.fixture(scope="session")
+def able() -> None:
+    """Left out where no hosts can be emulated."""
+    if reasons := missing_requirements():
+        pytest.skip("; ".join(reasons))
 
 
 @pytest.fixture(scope="session")

@@ -31,27 +31,24 @@ def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     sizes = [row["bytes"] for row in scenario["summary"]]
     bounds = [row["lower_bound"] for row in scenario["summary"]]
     if any(bounds):
-        figure.add_scatter(
-            x=sizes,
-            y=bounds,
-            name="bandwidth lower bound",
-            mode="lines",
-            line={"color": BOUND, "dash": "dot"},
-        )
+        line = {"color": BOUND, "dash": "dot"}
+        figure.add_scatter(x=sizes, y=bounds, name="bandwidth lower bound", mode="lines", line=line)
     for peer, title in titles.items():
-        cells = [best[peer] for size in sizes if peer in (best := best_cells(scenario, size))]
-        quarters = [_quartiles([s for run in cell["rounds"] for s in run["seconds"]]) for cell in cells]
+        cells = _best_of(scenario, peer)
+        # the median over the rounds may lie outside the quartiles of all samples
+        errors = [
+            (max(0, high - cell["median"]), max(0, cell["median"] - low))
+            for cell in cells
+            for low, high in [_quartiles([s for run in cell["rounds"] for s in run["seconds"]])]
+        ]
         figure.add_scatter(
             x=[cell["bytes"] for cell in cells],
             y=[cell["median"] for cell in cells],
             error_y={
                 "type": "data",
                 "symmetric": False,
-                # the median over the rounds may lie outside the quartiles of all samples
-                "array": [max(0, high - c["median"]) for c, (_, high) in zip(cells, quarters, strict=True)],
-                "arrayminus": [
-                    max(0, c["median"] - low) for c, (low, _) in zip(cells, quarters, strict=True)
-                ],
+                "array": [above for above, _ in errors],
+                "arrayminus": [below for _, below in errors],
             },
             name=title,
             mode="lines+markers",
@@ -74,18 +71,16 @@ def time_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
 def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     """Time as a multiple of the bandwidth lower bound, or of the best time where there is no such bound."""
     figure = go.Figure()
-    sizes = [row["bytes"] for row in scenario["summary"]]
     bounded = all(row["lower_bound"] for row in scenario["summary"])
+    bases = {row["bytes"]: row["lower_bound"] for row in scenario["summary"]}
+    if not bounded:
+        cells = {size: best_cells(scenario, size).values() for size in bases}
+        bases = {size: min(cell["median"] for cell in best) for size, best in cells.items()}
     for peer, title in titles.items():
-        labels, values = [], []
-        for row in scenario["summary"]:
-            best = best_cells(scenario, row["bytes"])
-            if peer in best:
-                base = row["lower_bound"] if bounded else min(cell["median"] for cell in best.values())
-                labels.append(show_size(row["bytes"]))
-                values.append(best[peer]["median"] / base)
+        best = _best_of(scenario, peer)
+        values = [cell["median"] / bases[cell["bytes"]] for cell in best]
         figure.add_bar(
-            x=labels,
+            x=[show_size(cell["bytes"]) for cell in best],
             y=values,
             name=title,
             marker_color=COLOURS.get(peer),
@@ -94,10 +89,7 @@ def ratio_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
         )
     figure.add_hline(y=1, line={"color": BOUND, "dash": "dot"})
     unit = "the bandwidth lower bound" if bounded else "the best time"
-    figure.update_layout(**LAYOUT, title=f"{scenario['name']}: multiple of {unit}", barmode="group")
-    figure.update_xaxes(
-        type="category", categoryorder="array", categoryarray=[show_size(size) for size in sizes]
-    )
+    _bars_by_size(figure, scenario, f"multiple of {unit}")
     figure.update_yaxes(title=f"x {unit}")
     return figure
 
@@ -107,9 +99,7 @@ def cpu_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
     together, user time below and kernel time above it."""
     figure = go.Figure()
     for number, (peer, title) in enumerate(titles.items()):
-        cells = [
-            best[peer] for row in scenario["summary"] if peer in (best := best_cells(scenario, row["bytes"]))
-        ]
+        cells = _best_of(scenario, peer)
         for part, opacity in (("user", 1.0), ("system", 0.5)):
             figure.add_bar(
                 x=[show_size(cell["bytes"]) for cell in cells],
@@ -122,16 +112,21 @@ def cpu_chart(scenario: dict[str, Any], titles: dict[str, str]) -> go.Figure:
                 hoverinfo="text+name",
                 textposition="none",
             )
-    figure.update_layout(
-        **LAYOUT, title=f"{scenario['name']}: processor time of a call, all ranks", barmode="group"
-    )
-    figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=[show_size(row["bytes"]) for row in scenario["summary"]],
-    )
+    _bars_by_size(figure, scenario, "processor time of a call, all ranks")
     figure.update_yaxes(type="log", title="processor seconds")
     return figure
+
+
+def _best_of(scenario: dict[str, Any], peer: str) -> list[dict[str, Any]]:
+    """A peer's cells at its best settings, by size."""
+    best = (best_cells(scenario, row["bytes"]) for row in scenario["summary"])
+    return [cells[peer] for cells in best if peer in cells]
+
+
+def _bars_by_size(figure: go.Figure, scenario: dict[str, Any], title: str) -> None:
+    figure.update_layout(**LAYOUT, title=f"{scenario['name']}: {title}", barmode="group")
+    sizes = [show_size(row["bytes"]) for row in scenario["summary"]]
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=sizes)
 
 
 def scenario_charts(scenario: dict[str, Any], titles: dict[str, str]) -> list[go.Figure]:

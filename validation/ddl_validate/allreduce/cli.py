@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..common import machine
 from ..common.console import output_console
@@ -19,10 +19,10 @@ from ..common.files import write_atomic
 from ..common.signals import end_on_sigterm
 from . import sizes
 from .charts import page
-from .cpu_share import CpuShare, parse_share, slowed
+from .cpu_share import parse_share, slowed
 from .errors import BenchError, PeerMissing
 from .options import parser, peers_of
-from .peers import MEMORIES, PEERS, Ddl, OpenMpi, Peer
+from .peers import MEMORIES, PEERS, Ddl, OpenMpi, Peer, open_testbed
 from .peers.gpu import facts_of
 from .prefixes import find_peers, parse_prefixes
 from .programs import default_cache
@@ -31,7 +31,6 @@ from .results import DOCUMENT, SCHEMA, Outcome, Store, dump, read_document
 from .runner import Effort, Runner
 from .scenarios import HOST_RATE, NAMED, UPLINK_RATE, Scenario, by_tier, named
 from .table import describe, show
-from .testbed import DirectTestbed, EmulatedTestbed, Testbed
 
 PICTURE = "allreduce.html"
 OK, FAILED, USAGE, INCOMPLETE = 0, 1, 2, 3
@@ -39,16 +38,8 @@ OK, FAILED, USAGE, INCOMPLETE = 0, 1, 2, 3
 
 def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[Scenario]:
     """What the options ask for; BenchError where they contradict each other."""
-    sources = [
-        word
-        for word, value in (
-            ("--scenario", options.scenario),
-            ("--hosts", options.hosts),
-            ("-H", options.real),
-            ("--hosts-from", options.hosts_from),
-        )
-        if value
-    ]
+    hosts = {"--hosts": options.hosts, "-H": options.real, "--hosts-from": options.hosts_from}
+    sources = [word for word, value in {"--scenario": options.scenario, **hosts}.items() if value]
     if len(sources) > 1:
         raise BenchError(f"{' and '.join(sources)}: choose one of them")
     own_layout = options.racks != 1 or options.order != "by-host"
@@ -57,9 +48,8 @@ def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[
             slots = tuple(int(word) for word in options.hosts.split(","))
         except ValueError:
             raise BenchError(f"--hosts {options.hosts!r}: write numbers with commas: 3,2,2,1") from None
-        name = f"{'+'.join(map(str, slots))}-{options.racks}racks" + (
-            "-shuffled" if options.order == "shuffled" else ""
-        )
+        shuffled = "-shuffled" if options.order == "shuffled" else ""
+        name = f"{'+'.join(map(str, slots))}-{options.racks}racks{shuffled}"
         host, uplink = options.host_rate or HOST_RATE, options.uplink_rate or UPLINK_RATE
         return [Scenario(name, slots, options.racks, options.order, host, uplink)]
     if options.real or options.hosts_from:
@@ -68,11 +58,8 @@ def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[
         arguments = ["-H", options.real] if options.real else []
         if options.hosts_from and options.hosts_from != "scheduler":
             arguments = ["-hostfile", options.hosts_from]
-        return [
-            real_scenario(
-                ddlrun_prefix, arguments, options.racks, options.order, options.host_rate, options.uplink_rate
-            )
-        ]
+        rates = (options.host_rate, options.uplink_rate)
+        return [real_scenario(ddlrun_prefix, arguments, options.racks, options.order, *rates)]
     if own_layout or options.host_rate or options.uplink_rate:
         raise BenchError("--racks, --order and the rates belong to --hosts, -H or --hosts-from")
     if options.memory == "cuda" and not options.scenario:
@@ -84,17 +71,14 @@ def _scenarios(options: argparse.Namespace, ddlrun_prefix: Path | None) -> list[
 
 
 def _document(
-    runner: Runner,
-    outcomes: list[Outcome],
-    options: argparse.Namespace,
-    machine_facts: dict[str, Any],
-    cpu_share: dict[str, Any],
+    runner: Runner, outcomes: list[Outcome], options: argparse.Namespace, conditions: dict[str, Any]
 ) -> dict[str, Any]:
+    """conditions: facts of the machine, and the speed of its cores."""
     return {
         "kind": "allreduce",
         "schema": SCHEMA,
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "host": machine_facts,
+        "host": conditions["host"],
         "type": "float32",
         "op": "sum",
         "memory": options.memory,
@@ -102,7 +86,7 @@ def _document(
         "bind": options.bind,
         "told": options.tell,
         "wire": options.wire,
-        "cpu_share": cpu_share,
+        "cpu_share": conditions["cpu_share"],
         "settings": options.settings,
         "peers": runner.versions,
         "scenarios": [outcome.as_json() for outcome in outcomes],
@@ -115,13 +99,8 @@ def _effort(options: argparse.Namespace) -> Effort:
     effort = Effort(
         options.budget, options.least, options.most, options.timeout, options.warmup, options.rounds
     )
-    if not (
-        effort.budget >= 0
-        and 1 <= effort.least <= effort.most
-        and effort.silence > 0
-        and effort.warmups >= 1
-        and effort.rounds >= 1
-    ):
+    repetitions = 1 <= effort.least <= effort.most and effort.warmups >= 1 and effort.rounds >= 1
+    if not (effort.budget >= 0 and effort.silence > 0 and repetitions):
         raise BenchError(
             "--budget, --least, --most, --warmup, --rounds, --timeout: not negative, and 1 <= least <= most"
         )
@@ -193,16 +172,6 @@ def _open_store(options: argparse.Namespace) -> Store:
     return store
 
 
-def _open_testbed(
-    options: argparse.Namespace, cores: CpuShare, scenario: Scenario, peers: list[Peer]
-) -> Testbed:
-    if len(scenario.slots) == 1 or scenario.names:
-        parent = options.output.resolve() if scenario.names else None
-        return DirectTestbed(scenario, options.interface, parent, options.bind, cores)
-    folders = [folder for peer in peers for folder in peer.folders()]
-    return EmulatedTestbed(scenario, folders, options.bind, cores)
-
-
 def _run(options: argparse.Namespace) -> int:
     effort, share = _effort(options), _share(options)
     usual = sizes.DEFAULT_CUDA if options.memory == "cuda" else ",".join(sizes.DEFAULT)
@@ -230,22 +199,31 @@ def _run(options: argparse.Namespace) -> int:
         measure_links=options.measure_links,
         requested=tuple(requested),
     )
-    facts = machine.facts()
+    host = machine.facts()
     with slowed(share, options.cpu_share_by, default_cache()) as (cores, cpu_share):
         options.output.mkdir(parents=True, exist_ok=True)
         if share < 1:
             say(f"cores at {share:g} of their speed by {cores.method}: {cores.explanation}")
             runner.conditions = {"share": share, "method": cores.method}
-        runner.open_testbed = functools.partial(_open_testbed, options, cores)
+        runner.open_testbed = functools.partial(
+            open_testbed,
+            interface=options.interface,
+            shared=options.output.resolve(),
+            bind=options.bind,
+            share=cores,
+        )
         runner.prepare(missing)
         minutes = runner.estimate(scenarios) / 60
         say(
             f"{len(scenarios)} scenario(s), {len(chosen_sizes)} size(s), {len(runner.peers)} peer(s), "
             f"{effort.rounds} round(s): about {minutes:.0f} min; results in {options.output}"
         )
-        document = _measure_all(
-            runner, scenarios, lambda done: _document(runner, done, options, facts, cpu_share | cores.facts())
-        )
+
+        def document_of(outcomes: list[Outcome]) -> dict[str, Any]:
+            conditions = {"host": host, "cpu_share": cpu_share | cores.facts()}
+            return _document(runner, outcomes, options, conditions)
+
+        document = _measure_all(runner, scenarios, document_of)
     if options.json:
         print(dump(document))
     else:
@@ -282,9 +260,7 @@ def _measure_all(
 
 
 def _list_scenarios() -> int:
-    table = Table()
-    for heading in ("scenario", "what it is", "ranks on"):
-        table.add_column(heading)
+    table = Table("scenario", "what it is", "ranks on")
     for name, (scenario, text) in NAMED.items():
         sequence = scenario.sequence() if len(scenario.slots) > 1 else ["this machine"]
         table.add_row(name, f"{text}\n{describe(scenario.as_json())}", " ".join(sequence))
@@ -294,9 +270,8 @@ def _list_scenarios() -> int:
 
 def _list_peers(options: argparse.Namespace) -> int:
     peers, missing = find_peers(list(PEERS), parse_prefixes(options.prefix), default_cache())
-    table = Table()
-    for heading in ("peer", "version", "where, or what is missing"):
-        table.add_column(heading, overflow="fold")
+    headings = ("peer", "version", "where, or what is missing")
+    table = Table(*(Column(heading, overflow="fold") for heading in headings))
     lacking = dict(missing)
     for peer in peers:
         try:
@@ -312,7 +287,6 @@ def _list_peers(options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
     options = parser().parse_args(arguments)
     end_on_sigterm()
     try:

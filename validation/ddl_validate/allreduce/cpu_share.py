@@ -23,15 +23,12 @@ import os
 import select
 import shutil
 import subprocess
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar
 
-from ..cluster.cgroups import CGROUPS, cpu_hierarchies, limit_of_time
+from ..cluster.cgroups import CGROUPS, make_limited_group, remove_group
 from .errors import BenchError, PeerMissing
 from .programs import compiled_alone
 
@@ -49,25 +46,23 @@ class NotAllowed(Exception):
     """This way of slowing down is not possible here; the text says why."""
 
 
-class CpuShare(ABC):
-    """Slows down whatever is started through ``wrap``, while the context is entered.
+class CpuShare:
+    """Slows down whatever is started through ``wrap``, while the context is entered; by itself it does not.
 
     share: of each core's time that remains, above 0 and at most 1.
     """
 
-    method: ClassVar[str]
-    explanation: ClassVar[str]
+    method: ClassVar[str] = "none"
+    explanation: ClassVar[str] = "the cores as they are"
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float = 1.0) -> None:
         self.share = share
 
-    @abstractmethod
     def __enter__(self) -> CpuShare:
         """Begin; NotAllowed where it is not possible here."""
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         return None
 
     def wrap(self, command: Sequence[str]) -> list[str]:
@@ -84,21 +79,7 @@ class CpuShare(ABC):
         return None
 
     def facts(self) -> dict[str, Any]:
-        """For the document."""
         return {"share": self.share, "method": self.method, "explanation": self.explanation}
-
-
-class FullSpeed(CpuShare):
-    """The cores as they are."""
-
-    method = "none"
-    explanation = "the cores as they are"
-
-    def __init__(self) -> None:
-        super().__init__(1.0)
-
-    def __enter__(self) -> FullSpeed:
-        return self
 
 
 class Clock(CpuShare):
@@ -136,13 +117,11 @@ class Clock(CpuShare):
             child.kill()
         if not readable or child.stdout.readline() != "ready\n":
             reason = child.stderr.read().strip() or "no message"
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise NotAllowed(f"no real-time priority ({reason}); be root, or have `ulimit -r` allow 10")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         child, self._child = self._child, None
         if child is None:
             return
@@ -163,8 +142,7 @@ class Quota(CpuShare):
     """A control group of the ranks with a limit on processor time: cgroup v2, or v1 where the machine has
     that.
 
-    The group is made below the root of the hierarchy, or below this process's own group where only that is
-    allowed, and removed at the end.
+    The group is removed at the end.
     """
 
     method = "quota"
@@ -183,48 +161,22 @@ class Quota(CpuShare):
         return round(quota * longer), round(_PERIOD * longer)
 
     def __enter__(self) -> Quota:
-        quota, period = self.limits()
-        reasons = []
-        for version, top, current in cpu_hierarchies():
-            for parent in dict.fromkeys((top, current)):
-                group = parent / f"ddl-bench.{os.getpid()}"
-                try:
-                    group.mkdir()
-                    control = parent / "cgroup.subtree_control"
-                    if control.exists() and "cpu" not in control.read_text().split():
-                        control.write_text("+cpu")
-                    for name, text in limit_of_time(version, quota, period).items():
-                        (group / name).write_text(text)
-                    self._group, self._home = group, current
-                    # without this right the ranks could not join
-                    with self.joined():
-                        pass
-                    return self
-                except OSError as error:
-                    reasons.append(f"{group}: {error.strerror}")
-                    self._group = None
-                    with suppress(OSError):
-                        group.rmdir()
-        raise NotAllowed(
-            f"no control group that limits processor time ({'; '.join(reasons) or f'none in {CGROUPS}'}); "
-            "be root"
-        )
+        self._group, reasons = make_limited_group(f"ddl-bench.{os.getpid()}", *self.limits(), self._join)
+        if self._group is None:
+            causes = "; ".join(reasons) or f"none in {CGROUPS}"
+            raise NotAllowed(f"no control group that limits processor time ({causes}); be root")
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def _join(self, group: Path, home: Path) -> None:
+        """Join the group and leave it again; without this right the ranks could not join."""
+        self._group, self._home = group, home
+        with self.joined():
+            pass
+
+    def __exit__(self, *error: object) -> None:
         group, self._group = self._group, None
-        end = time.monotonic() + _LIMIT_SECONDS
-        while group is not None:
-            try:
-                group.rmdir()
-                return
-            except FileNotFoundError:
-                return
-            except OSError:  # some process in it is still ending
-                if time.monotonic() > end:
-                    return
-                time.sleep(0.1)
+        if group is not None:
+            remove_group(group, _LIMIT_SECONDS)
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         assert self._group is not None, "enter the context first"
@@ -286,7 +238,7 @@ def slowed(share: float, method: str, cache: Path) -> Iterator[tuple[CpuShare, d
     they get more than the share.
     """
     if share == 1:
-        full = FullSpeed()
+        full = CpuShare()
         yield full, full.facts()
         return
     try:
@@ -314,7 +266,7 @@ def slowed(share: float, method: str, cache: Path) -> Iterator[tuple[CpuShare, d
             yield way, {**way.facts(), "spinning": got}
             return
         finally:
-            way.__exit__(None, None, None)
+            way.__exit__()
     raise BenchError(f"--cpu-share {share:g} is not possible here: {'; '.join(reasons)}")
 
 

@@ -67,91 +67,75 @@ def _add_prefixes(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    _add_layout(parser)
-    _add_measurement(parser)
-    _add_cores(parser)
-    _add_effort(parser)
-    _add_results(parser)
+    for add_group in (_add_layout, _add_measurement, _add_cores, _add_effort, _add_results):
+        add_group(parser)
 
 
 def _add_layout(parser: argparse.ArgumentParser) -> None:
-    where = parser.add_argument_group("where: named layouts, one of your own, or real hosts")
-    where.add_argument(
+    add = parser.add_argument_group("where: named layouts, one of your own, or real hosts").add_argument
+    add(
         "--scenario",
         action="append",
         metavar="NAME",
         help="named layout, see `ddl-bench scenarios`; may be repeated (default: all)",
     )
-    where.add_argument("--hosts", metavar="3,2,2,1", help="emulated hosts with so many ranks")
-    where.add_argument("-H", dest="real", metavar="HOST[:RANKS],…", help="real hosts, reached by ssh")
-    where.add_argument(
-        "--hosts-from", metavar="scheduler|FILE", help="real hosts of the job around, or of a host file"
-    )
-    where.add_argument(
-        "--racks", type=int, default=1, help="racks of --hosts, -H, --hosts-from, in blocks (1)"
-    )
-    where.add_argument("--order", choices=ORDERS, default="by-host", help="numbering of the ranks (by-host)")
-    where.add_argument(
-        "--shuffled", dest="order", action="store_const", const="shuffled", help="as --order shuffled"
-    )
-    where.add_argument(
+    add("--hosts", metavar="3,2,2,1", help="emulated hosts with so many ranks")
+    add("-H", dest="real", metavar="HOST[:RANKS],…", help="real hosts, reached by ssh")
+    add("--hosts-from", metavar="scheduler|FILE", help="real hosts of the job around, or of a host file")
+    add("--racks", type=int, default=1, help="racks of --hosts, -H, --hosts-from, in blocks (1)")
+    add("--order", choices=ORDERS, default="by-host", help="numbering of the ranks (by-host)")
+    add("--shuffled", dest="order", action="store_const", const="shuffled", help="as --order shuffled")
+    add(
         "--by-tier",
         action="store_true",
         help="also the tiers one by one: within a host, between hosts of a rack, between racks",
     )
-    where.add_argument("--host-rate", metavar="RATE", help=f"of each host's link (emulated: {HOST_RATE})")
-    where.add_argument(
-        "--uplink-rate", metavar="RATE", help=f"of each rack's uplink (emulated: {UPLINK_RATE})"
-    )
-    where.add_argument(
-        "--interface", help="network interface between real hosts, for Gloo (it chooses itself)"
-    )
-    where.add_argument(
-        "--measure-links", action="store_true", help="also measure what the emulated links carry"
-    )
+    add("--host-rate", metavar="RATE", help=f"of each host's link (emulated: {HOST_RATE})")
+    add("--uplink-rate", metavar="RATE", help=f"of each rack's uplink (emulated: {UPLINK_RATE})")
+    add("--interface", help="network interface between real hosts, for Gloo (it chooses itself)")
+    add("--measure-links", action="store_true", help="also measure what the emulated links carry")
 
 
 def _add_measurement(parser: argparse.ArgumentParser) -> None:
     measurement = parser.add_argument_group("what")
-    measurement.add_argument(
+    add = measurement.add_argument
+    add(
         "--sizes",
         help=f"4K,1M or 4K-256M ({','.join(sizes.DEFAULT)}; of a GPU's memory {sizes.DEFAULT_CUDA})",
     )
-    measurement.add_argument(
+    add(
         "--memory",
         choices=MEMORIES,
         default="host",
         help="where the buffers lie; cuda: in the memory of GPUs, of which each rank has one (%(default)s)",
     )
-    measurement.add_argument(
+    add(
         "--device",
         dest="memory",
         type=_memory_of,
         metavar="cpu|gpu",
         help="as --memory host and --memory cuda",
     )
-    measurement.add_argument(
-        "--peers", metavar="NAMES", help="with commas (" + "; ".join(map(peers_of, MEMORIES)) + ")"
-    )
-    measurement.add_argument(
+    add("--peers", metavar="NAMES", help="with commas (" + "; ".join(map(peers_of, MEMORIES)) + ")")
+    add(
         "--settings",
         choices=("all", "defaults"),
         default="all",
         help="all: also fixed algorithms, each peer counts at its best (all)",
     )
-    measurement.add_argument(
+    add(
         "--segment",
         default=",".join(sizes.show_size(s).replace("iB", "").replace(" ", "") for s in DEFAULT_SEGMENTS),
         help="segments of Open MPI's segmented ring, with commas (%(default)s)",
     )
-    measurement.add_argument("--ddl-options", default="", help='added to DDL_OPTIONS, such as "-dbg_level 1"')
-    measurement.add_argument(
+    add("--ddl-options", default="", help='added to DDL_OPTIONS, such as "-dbg_level 1"')
+    add(
         "--wire",
         choices=WIRE_FORMATS,
         default="full",
         help="DDL's format between hosts, with its own lower bound; the peers send float32 (%(default)s)",
     )
-    measurement.add_argument(
+    add(
         "--tell",
         choices=("racks", "nothing"),
         default="racks",
@@ -161,21 +145,21 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cores(parser: argparse.ArgumentParser) -> None:
-    cores = parser.add_argument_group("cores")
-    cores.add_argument(
+    add = parser.add_argument_group("cores").add_argument
+    add(
         "--bind",
         choices=BINDINGS,
         default=BINDINGS[0],
         help="cores: each rank on cores of its own, where there are enough; none: all ranks on all cores; "
         "auto: cores on real hosts, none on this machine (%(default)s)",
     )
-    cores.add_argument(
+    add(
         "--cpu-share",
         default="1",
         metavar="SHARE",
         help="slow the cores of this machine down to such a part of their speed, for every peer alike (1)",
     )
-    cores.add_argument(
+    add(
         "--cpu-share-by",
         choices=METHODS,
         default=METHODS[0],
@@ -185,33 +169,28 @@ def _add_cores(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_effort(parser: argparse.ArgumentParser) -> None:
-    effort = parser.add_argument_group("effort")
-    default = Effort()
-    effort.add_argument(
+    add, default = parser.add_argument_group("effort").add_argument, Effort()
+    add(
         "--rounds",
         type=int,
         default=default.rounds,
         help="starts of every peer, in an order that rotates; medians over them count (%(default)s)",
     )
-    effort.add_argument(
+    add(
         "--budget",
         type=float,
         default=default.budget,
         help="seconds a round for a setting and size (%(default)g)",
     )
-    effort.add_argument(
-        "--least", type=int, default=default.least, help="repetitions a round at least (%(default)s)"
-    )
-    effort.add_argument(
-        "--most", type=int, default=default.most, help="repetitions a round at most (%(default)s)"
-    )
-    effort.add_argument(
+    add("--least", type=int, default=default.least, help="repetitions a round at least (%(default)s)")
+    add("--most", type=int, default=default.most, help="repetitions a round at most (%(default)s)")
+    add(
         "--warmup",
         type=int,
         default=default.warmups,
         help="repetitions at the start of a round and size that do not count, 1 or more (%(default)s)",
     )
-    effort.add_argument(
+    add(
         "--timeout",
         type=float,
         default=default.silence,
@@ -221,12 +200,13 @@ def _add_effort(parser: argparse.ArgumentParser) -> None:
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("results")
-    out.add_argument("--output", type=Path, default=Path("ddl-bench"), help="folder (%(default)s)")
+    add = out.add_argument
+    add("--output", type=Path, default=Path("ddl-bench"), help="folder (%(default)s)")
     policy = out.add_mutually_exclusive_group()
     policy.add_argument("--resume", action="store_true", help="measure only what the folder does not hold")
     policy.add_argument("--fresh", action="store_true", help="replace the results that the folder holds")
-    out.add_argument("--json", action="store_true", help="print the JSON document instead of tables")
-    out.add_argument("--all-settings", action="store_true", help="also a table of every setting")
+    add("--json", action="store_true", help="print the JSON document instead of tables")
+    add("--all-settings", action="store_true", help="also a table of every setting")
 
 
 def _memory_of(device: str) -> str:

@@ -51,7 +51,7 @@ def find_peers(
         kind = PEERS[name]
         if name not in places or not kind.found_in(places[name]):
             where = str(prefixes[name]) if name in prefixes else ", ".join(map(str, candidates()))
-            missing[name] = f"not in {where}; install it ({kind.remedy()}) and say --prefix {name}=DIR"
+            missing[name] = f"not in {where}; install it ({kind.remedy}) and say --prefix {name}=DIR"
             continue
         peer = kind(places[name], cache)
         if isinstance(peer, Gloo):

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..common.running import run_text
 from .errors import PeerMissing
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -80,9 +81,7 @@ def _compiled(
     missing = [str(path) for path in depends if not path.exists()]
     if missing:
         raise PeerMissing(f"{', '.join(missing)}: no such file")
-    program = (
-        cache / f"{name}-{_key([word for arguments in commands for word in arguments], sources, depends)}"
-    )
+    program = cache / f"{name}-{_key([word for command in commands for word in command], sources, depends)}"
     if program.exists():
         return program
     cache.mkdir(parents=True, exist_ok=True)
@@ -91,20 +90,15 @@ def _compiled(
         for arguments in [*commands[:-1], [*commands[-1], "-o", DRAFT]]:
             command = [word.replace(DRAFT, draft) for word in arguments]
             try:
-                done = subprocess.run(
-                    command, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
-                )
+                done = run_text(command, _LIMIT_SECONDS)
             except subprocess.TimeoutExpired:
                 raise PeerMissing(f"{' '.join(command)}: not finished after {_LIMIT_SECONDS} s") from None
             if done.returncode:
+                remedy = "\ninstall a C compiler (Debian package gcc)" if "not found" in done.stderr else ""
                 raise PeerMissing(
                     f"its timing program does not compile: {' '.join(command)}: exit code {done.returncode}\n"
                     f"{done.stdout}{done.stderr}".rstrip()
-                    + (
-                        ""
-                        if "not found" not in done.stderr
-                        else "\ninstall a C compiler (Debian package gcc)"
-                    )
+                    + remedy
                 )
         Path(draft).replace(program)
     return program

@@ -9,6 +9,7 @@ import json
 import subprocess
 from pathlib import Path
 
+from ..common.running import run_text
 from .errors import BenchError
 from .scenarios import Order, Scenario
 
@@ -31,14 +32,7 @@ def real_scenario(
     ddlrun = prefix / "bin" / "ddlrun"
     command = [str(ddlrun), *arguments, "-json", "true"]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = run_text(command, _LIMIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BenchError(f"{ddlrun}, which finds the hosts: {error}; say --prefix ddl=DIR") from error
     try:
@@ -50,12 +44,5 @@ def real_scenario(
     slots = tuple(int(host["ranks"]) for host in hosts)
     names = tuple(str(host["name"]) for host in hosts)
     local = names == ("localhost",)
-    return Scenario(
-        "cluster-" + "+".join(map(str, slots)),
-        slots,
-        racks,
-        order,
-        host_rate,
-        uplink_rate,
-        () if local else names,
-    )
+    title = "cluster-" + "+".join(map(str, slots))
+    return Scenario(title, slots, racks, order, host_rate, uplink_rate, () if local else names)

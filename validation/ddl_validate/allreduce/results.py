@@ -69,8 +69,8 @@ class Cell:
     wire: str = "full"
 
     @property
-    def seconds(self) -> list[float]:
-        return [second for run in self.rounds for second in run.seconds]
+    def least(self) -> float:
+        return min(second for run in self.rounds for second in run.seconds)
 
     @property
     def median(self) -> float:
@@ -97,16 +97,8 @@ class Cell:
         return statistics.median(statistics.fmean(run.system) for run in self.rounds)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            **asdict(self),
-            "median": self.median,
-            "least": min(self.seconds),
-            "round_times": self.round_times,
-            "algbw": self.algbw,
-            "busbw": self.busbw,
-            "cpu_user": self.cpu_user,
-            "cpu_system": self.cpu_system,
-        }
+        figures = ("median", "least", "round_times", "algbw", "busbw", "cpu_user", "cpu_system")
+        return {**asdict(self), **{name: getattr(self, name) for name in figures}}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Cell:
@@ -176,7 +168,6 @@ class Outcome:
     cores: list[str] = field(default_factory=list)
 
     def find(self, peer: str, setting: str, size: int) -> Cell | None:
-        """The cell of a setting at a size."""
         key = (peer, setting, size)
         return next((c for c in self.cells if (c.peer, c.setting, c.bytes) == key), None)
 
@@ -198,13 +189,14 @@ class Outcome:
         wire format. speedup: the best peer's time over DDL's. cpu_ratio: DDL's processor time over that of
         the best peer, user and system together.
         """
-        bound, ddl, peer = (
-            bandwidth_lower_bound(self.scenario, size),
-            self.best(size, DDL),
-            self.best_peer(size),
-        )
+        bound = bandwidth_lower_bound(self.scenario, size)
+        ddl, peer = self.best(size, DDL), self.best_peer(size)
         allowed = bandwidth_lower_bound(self.scenario, size, ddl.wire) if ddl else None
         cpu, other = (cell.cpu_user + cell.cpu_system if cell else None for cell in (ddl, peer))
+        best_peer = None
+        if peer:
+            best_peer = {name: getattr(peer, name) for name in ("peer", "setting", "median", "busbw")}
+            best_peer["cpu"] = other
         return {
             "bytes": size,
             "lower_bound": bound,
@@ -212,22 +204,10 @@ class Outcome:
             "ddl_over_lower_bound": ddl.median / allowed if ddl and allowed else None,
             "ddl_busbw": ddl.busbw if ddl else None,
             "ddl_cpu": cpu,
-            "best_peer": {
-                "peer": peer.peer,
-                "setting": peer.setting,
-                "median": peer.median,
-                "busbw": peer.busbw,
-                "cpu": other,
-            }
-            if peer
-            else None,
+            "best_peer": best_peer,
             "speedup": peer.median / ddl.median if ddl and peer else None,
             "cpu_ratio": cpu / other if cpu is not None and other else None,
         }
-
-    @property
-    def sizes(self) -> list[int]:
-        return sorted({cell.bytes for cell in self.cells})
 
     def as_json(self) -> dict[str, Any]:
         links = [
@@ -248,7 +228,7 @@ class Outcome:
             "launches": self.launches,
             "cores": self.cores,
             "descriptions": self.descriptions,
-            "summary": [self.summary(size) for size in self.sizes],
+            "summary": [self.summary(size) for size in sorted({cell.bytes for cell in self.cells})],
         }
 
 

@@ -59,6 +59,10 @@ class Turn:
     sizes: tuple[int, ...] | None = None
 
     @property
+    def key(self) -> tuple[str, str]:
+        return self.peer.name, self.setting.name
+
+    @property
     def name(self) -> str:
         return f"{self.peer.title}, {self.setting.name}"
 
@@ -106,12 +110,8 @@ class Runner:
             except PeerMissing as error:
                 self._lack(peer.name, str(error), absent=False)
                 continue
-            self.versions[peer.name] = {
-                "title": peer.title,
-                "available": True,
-                "version": version,
-                "prefix": str(peer.prefix),
-            }
+            facts = {"version": version, "prefix": str(peer.prefix)}
+            self.versions[peer.name] = {"title": peer.title, "available": True, **facts}
             able.append(peer)
         self.peers = able
         if not able:
@@ -151,14 +151,13 @@ class Runner:
                 outcome.measured_rates = links.measure(testbed)
                 for tier, rate in outcome.measured_rates.items():
                     self.say(f"{scenario.name}: {tier} carry {rate * 8 / 1e6:.1f} Mbit/s of payload")
-            settings = [
+            most = 1 if self.only_defaults else None
+            turns = rotation.interleave(
                 [
-                    Turn(peer, setting, setting)
-                    for setting in peer.settings(testbed)[: 1 if self.only_defaults else None]
+                    [Turn(peer, setting, setting) for setting in peer.settings(testbed)[:most]]
+                    for peer in self.peers
                 ]
-                for peer in self.peers
-            ]
-            turns = rotation.interleave(settings)
+            )
             turns = self.choose(turns) if self.choose else turns
             for number in range(self.effort.rounds):
                 started: list[tuple[str, str]] = []
@@ -168,7 +167,7 @@ class Runner:
                     if late and turn.peer.name in {peer for peer, _ in started}:
                         continue
                     if not turn.failed and self._measure(testbed, turn, number, outcome):
-                        started.append((turn.peer.name, turn.setting.name))
+                        started.append(turn.key)
                 if number == 0:
                     self._cut(outcome)
         return outcome
@@ -202,10 +201,10 @@ class Runner:
         name = outcome.scenario.name
         pending = []
         for size in self.sizes if turn.sizes is None else turn.sizes:
-            cell = outcome.find(turn.peer.name, turn.setting.name, size)
+            cell = outcome.find(*turn.key, size)
             if cell is None and number == 0 and self.resume:
                 key = self._key(testbed, turn, outcome)
-                cell = self.store.get(name, turn.peer.name, turn.setting.name, size, key)
+                cell = self.store.get(name, *turn.key, size, key)
                 if cell:
                     outcome.cells.append(cell)
             if cell is None:
@@ -256,26 +255,21 @@ class Runner:
                 report = self._launch(testbed, turn, number, todo, outcome, on_sample)
         except (LaunchFailed, PeerMissing) as error:
             self.say(f"{name}: {turn.name}: FAILED: {error}")
-            self.failures.append(
-                Failure(
-                    name, turn.peer.name, turn.setting.name, str(error), wrong=isinstance(error, WrongSum)
-                )
-            )
+            self.failures.append(Failure(name, *turn.key, str(error), wrong=isinstance(error, WrongSum)))
             turn.failed = True
             testbed.renew()
             return True
         if report.description:
-            outcome.descriptions[f"{turn.peer.name}, {turn.setting.name}"] = report.description
+            outcome.descriptions[", ".join(turn.key)] = report.description
         self.versions[turn.peer.name]["library"] = report.library.strip()
         return True
 
     def _keep(self, testbed: Testbed, turn: Turn, outcome: Outcome, sample: launch.Sample) -> Cell:
         """The cell of a sample, with the sample added to it and stored."""
-        cell = outcome.find(turn.peer.name, turn.setting.name, sample.bytes)
+        cell = outcome.find(*turn.key, sample.bytes)
         if cell is None:
             cell = Cell(
-                turn.peer.name,
-                turn.setting.name,
+                *turn.key,
                 sample.bytes,
                 self._key(testbed, turn, outcome),
                 outcome.scenario.ranks,
@@ -300,8 +294,7 @@ class Runner:
         requests = []
         for size in sizes:
             rivals = [cell.median for cell in outcome.cells if cell.bytes == size and number == 0]
-            fastest = min(rivals, default=None)
-            requests.append(str(size) if fastest is None else f"{size}:{fastest:.6g}")
+            requests.append(f"{size}:{min(rivals):.6g}" if rivals else str(size))
         effort = self.effort
         arguments = [",".join(requests), f"{effort.budget:g}", str(effort.least), str(effort.most)]
         warmups = [self.warmups.get(size, effort.warmups) for size in sizes]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from .sizes import show_rate, show_seconds, show_size
-
-DDL = "ddl"
 
 
 def best_cells(scenario: dict[str, Any], size: int) -> dict[str, dict[str, Any]]:
@@ -61,26 +60,29 @@ def spread(cell: dict[str, Any]) -> str:
     return f"\n{show_seconds(min(times))} to {show_seconds(max(times))}" if len(times) > 1 else ""
 
 
+def _numbers(title: str, headings: Sequence[str]) -> Table:
+    """A table of numbers."""
+    columns = [Column(heading, justify="right") for heading in headings]
+    return Table(*columns, title=title, title_justify="left")
+
+
+def _peer_text(cell: dict[str, Any] | None) -> str:
+    """A peer's time, its rounds and bandwidths, and its setting."""
+    if cell is None:
+        return "-"
+    text = times_bound(cell["median"], cell["lower_bound"]) + spread(cell)
+    text += f"\n{show_rate(cell['algbw'])}\n{show_rate(cell['busbw'])}"
+    return text if cell["setting"] == "defaults" else f"{text}\n{escape(cell['setting'])}"
+
+
 def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     """One row a size: the lower bound, each peer at its best setting, and DDL against the best of them."""
-    table = Table(title=f"{scenario['name']}: {describe(scenario)}", title_justify="left")
-    table.add_column("size", justify="right")
-    table.add_column("bandwidth\nlower bound", justify="right")
-    for peer in titles:
-        table.add_column(f"{titles[peer]}\n(x lower bound)\nrounds\nalgbw\nbusbw", justify="right")
-    table.add_column("DDL against\nthe best peer", justify="right")
+    peers = [f"{title}\n(x lower bound)\nrounds\nalgbw\nbusbw" for title in titles.values()]
+    headings = ["size", "bandwidth\nlower bound", *peers, "DDL against\nthe best peer"]
+    table = _numbers(f"{scenario['name']}: {describe(scenario)}", headings)
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
-        cells = []
-        for peer in titles:
-            cell = best.get(peer)
-            text = "-"
-            if cell:
-                text = times_bound(cell["median"], cell["lower_bound"])
-                text += spread(cell) + f"\n{show_rate(cell['algbw'])}\n{show_rate(cell['busbw'])}"
-            if cell and cell["setting"] != "defaults":
-                text += "\n" + escape(cell["setting"])
-            cells.append(text)
+        cells = [_peer_text(best.get(peer)) for peer in titles]
         speedup = row["speedup"]
         style = "" if speedup is None else "green" if speedup >= 1 else "yellow" if speedup >= 0.95 else "red"
         verdict = "-" if speedup is None else f"[{style}]{speedup:.2f}x[/]"
@@ -91,14 +93,8 @@ def scenario_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
 
 def cpu_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     """Processor time of a call by size and peer, at the settings of ``scenario_table``."""
-    table = Table(
-        title=f"{scenario['name']}: processor time of a call, all ranks together: user + system",
-        title_justify="left",
-    )
-    table.add_column("size", justify="right")
-    for title in titles.values():
-        table.add_column(title, justify="right")
-    table.add_column("DDL over\nthe best peer", justify="right")
+    title = f"{scenario['name']}: processor time of a call, all ranks together: user + system"
+    table = _numbers(title, ["size", *titles.values(), "DDL over\nthe best peer"])
     for row in scenario["summary"]:
         best = best_cells(scenario, row["bytes"])
         cells = [
@@ -116,9 +112,7 @@ def cpu_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
 def settings_table(scenario: dict[str, Any], titles: dict[str, str]) -> Table:
     """One row a setting, one column a size."""
     sizes = [row["bytes"] for row in scenario["summary"]]
-    table = Table(title=f"{scenario['name']}: every setting", title_justify="left")
-    table.add_column("peer")
-    table.add_column("setting")
+    table = Table("peer", "setting", title=f"{scenario['name']}: every setting", title_justify="left")
     for size in sizes:
         table.add_column(show_size(size), justify="right")
     rows: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
@@ -143,6 +137,11 @@ def titles_of(document: dict[str, Any]) -> dict[str, str]:
     return {name: peers[name].get("title", name) for name in peers if name in measured}
 
 
+def measured_peers(document: dict[str, Any]) -> list[str]:
+    """Title and version of each peer that was measured."""
+    return [f"{peer['title']} {peer['version']}" for peer in document["peers"].values() if peer["available"]]
+
+
 def show(document: dict[str, Any], console: Console, every_setting: bool = False) -> None:
     """Print the tables and what failed."""
     titles = titles_of(document)
@@ -153,12 +152,9 @@ def show(document: dict[str, Any], console: Console, every_setting: bool = False
         console.print(cpu_table(scenario, titles))
         if every_setting:
             console.print(settings_table(scenario, titles))
-    measured = [
-        f"{peer['title']} {peer['version']}" for peer in document["peers"].values() if peer["available"]
-    ]
-    rounds = document["effort"]["rounds"]
+    rounds, measured = document["effort"]["rounds"], ", ".join(measured_peers(document))
     console.print(
-        f"float32 sums in place, slowest rank's times, medians over {rounds} round(s); {', '.join(measured)}",
+        f"float32 sums in place, slowest rank's times, medians over {rounds} round(s); {measured}",
         soft_wrap=True,
     )
     console.print(conditions(document), soft_wrap=True, markup=False)

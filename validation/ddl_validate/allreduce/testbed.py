@@ -10,11 +10,10 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from ..cluster import Cluster, ClusterError, ClusterSpec, HostSpec, missing_requirements
 from ..common.mpi import MPI_AS_ROOT
-from .cpu_share import CpuShare, FullSpeed
+from .cpu_share import CpuShare
 from .errors import BenchError
 from .scenarios import Scenario
 
@@ -48,7 +47,7 @@ class Testbed(ABC):
     ) -> None:
         self.scenario = scenario
         self.bind = bind
-        self.share = share or FullSpeed()
+        self.share = share or CpuShare()
         self.interface = interface
         self.crowded = crowded
         self.folder = Path(tempfile.mkdtemp(prefix="ddl-bench.", dir=parent))
@@ -56,14 +55,18 @@ class Testbed(ABC):
     def __enter__(self) -> Testbed:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def sequence(self) -> list[str]:
         return self.scenario.sequence()
+
+    def hostfile(self) -> Path:
+        """A file with the host of each rank, one a line."""
+        file = self.folder / "hosts"
+        file.write_text("".join(f"{host}\n" for host in self.sequence))
+        return file
 
     @property
     def spans_hosts(self) -> bool:
@@ -168,11 +171,9 @@ class EmulatedTestbed(Testbed):
         self._up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._down()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*error)
 
     def _up(self) -> None:
         reasons = missing_requirements()
@@ -194,25 +195,25 @@ class EmulatedTestbed(Testbed):
             self._cluster.down()
             self._cluster = None
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    @property
+    def _running(self) -> Cluster:
         assert self._cluster is not None, "enter the testbed first"
-        line = self._cluster.command(self.sequence[0], command, env=environment, cwd=self.folder)
+        return self._cluster
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+        line = self._running.command(self.sequence[0], command, env=environment, cwd=self.folder)
         return _popen(self.share.wrap(line), None)
 
     def run(self, host: str, command: Sequence[str], timeout: float) -> str:
         """Output of a command on one of the hosts; ClusterError where it fails."""
-        assert self._cluster is not None, "enter the testbed first"
-        return self._cluster.run(host, command, timeout=timeout, check=True, cwd=self.folder).stdout
+        return self._running.run(host, command, timeout=timeout, check=True, cwd=self.folder).stdout
 
     def command(self, host: str, command: Sequence[str]) -> list[str]:
-        """The command line that runs words on one of the hosts."""
-        assert self._cluster is not None, "enter the testbed first"
-        return self._cluster.command(host, command, cwd=self.folder)
+        return self._running.command(host, command, cwd=self.folder)
 
     def sent_bytes(self) -> dict[str, int]:
         """Bytes that every link has carried so far, in each direction: see ``Cluster.sent_bytes``."""
-        assert self._cluster is not None, "enter the testbed first"
-        return self._cluster.sent_bytes()
+        return self._running.sent_bytes()
 
     def renew(self) -> None:
         self._down()

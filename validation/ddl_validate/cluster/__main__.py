@@ -22,22 +22,16 @@ def _parser() -> argparse.ArgumentParser:
         "--state", type=Path, default=_default_state(), help="folder of the cluster (%(default)s)"
     )
     actions = parser.add_subparsers(dest="action", required=True)
-    up = actions.add_parser("up", help="start a cluster")
-    up.add_argument("--hosts", type=int, default=2, help="equal hosts h1, h2, … (%(default)s)")
-    up.add_argument("--slots", default="1", help="slots of each host: a number, or one for each: 3,2,2,1")
-    up.add_argument("--racks", type=int, default=1)
-    up.add_argument("--rate", help="rate of each host's link, such as 1gbit (unlimited)")
-    up.add_argument("--uplink-rate", help="rate of each rack's uplink, such as 200mbit (unlimited)")
-    up.add_argument(
-        "--share", action="append", default=[], metavar="DIR", help="folder below /tmp all hosts see"
-    )
-    up.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="variable of every command"
-    )
-    up.add_argument("--user", default="root", help="account that commands run as (%(default)s)")
-    up.add_argument(
-        "--life", type=int, default=1800, metavar="SECONDS", help="the cluster ends by itself (%(default)s)"
-    )
+    up = actions.add_parser("up", help="start a cluster").add_argument
+    up("--hosts", type=int, default=2, help="equal hosts h1, h2, … (%(default)s)")
+    up("--slots", default="1", help="slots of each host: a number, or one for each: 3,2,2,1")
+    up("--racks", type=int, default=1)
+    up("--rate", help="rate of each host's link, such as 1gbit (unlimited)")
+    up("--uplink-rate", help="rate of each rack's uplink, such as 200mbit (unlimited)")
+    up("--share", action="append", default=[], metavar="DIR", help="folder below /tmp all hosts see")
+    up("--env", action="append", default=[], metavar="NAME=VALUE", help="variable of every command")
+    up("--user", default="root", help="account that commands run as (%(default)s)")
+    up("--life", type=int, default=1800, metavar="SECONDS", help="the cluster ends by itself (%(default)s)")
     run = actions.add_parser("exec", help="run a command on a host")
     run.add_argument("host")
     run.add_argument("command", nargs=argparse.REMAINDER)
@@ -85,13 +79,8 @@ def main() -> int:
             os.execv(command[0], command)
         elif options.action == "status":
             for host in cluster.spec.hosts:
-                print(
-                    host.name,
-                    "up" if cluster.alive(host.name) else "DOWN",
-                    f"{host.slots} slots",
-                    f"rack {host.rack}",
-                    sep="\t",
-                )
+                state = "up" if cluster.alive(host.name) else "DOWN"
+                print(host.name, state, f"{host.slots} slots", f"rack {host.rack}", sep="\t")
         elif options.action == "hostfile":
             print(cluster.hostfile.read_text(), end="")
         else:

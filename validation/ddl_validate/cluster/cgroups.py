@@ -1,6 +1,8 @@
 """Where this machine's control groups share out processor time."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +15,6 @@ class CpuHierarchy(NamedTuple):
     version: int
     top: Path
     current: Path
-
-
-def limit_of_time(version: int, quota: int, period: int) -> dict[str, str]:
-    """What is written into which files of a group, so that its processes together get `quota` microseconds in
-    every `period` of them.
-    """
-    if version == 2:
-        return {"cpu.max": f"{quota} {period}"}
-    return {"cpu.cfs_period_us": f"{period}", "cpu.cfs_quota_us": f"{quota}"}
 
 
 def cpu_hierarchies() -> Iterator[CpuHierarchy]:
@@ -41,3 +34,50 @@ def cpu_hierarchies() -> Iterator[CpuHierarchy]:
         top = CGROUPS / controllers
         if "cpu" in controllers.split(",") and top.is_dir():
             yield CpuHierarchy(1, top, top / path)
+
+
+def make_limited_group(
+    name: str, quota: int, period: int, accept: Callable[[Path, Path], object] = lambda group, home: None
+) -> tuple[Path | None, list[str]]:
+    """A new group whose processes together get `quota` microseconds in every `period` of them; None and the
+    reasons where there can be none.
+
+    It is made below the root of a hierarchy, or below this process's own group where only that is allowed.
+    accept: called with the group and this process's own one; OSError where the group is of no use.
+    """
+    reasons = []
+    for version, top, current in cpu_hierarchies():
+        for parent in dict.fromkeys((top, current)):
+            group = parent / name
+            try:
+                group.mkdir()
+                if version == 2:
+                    control = parent / "cgroup.subtree_control"
+                    if "cpu" not in control.read_text().split():
+                        control.write_text("+cpu")
+                    (group / "cpu.max").write_text(f"{quota} {period}")
+                else:
+                    (group / "cpu.cfs_period_us").write_text(f"{period}")
+                    (group / "cpu.cfs_quota_us").write_text(f"{quota}")
+                accept(group, current)
+                return group, []
+            except OSError as error:
+                reasons.append(f"{group}: {error.strerror}")
+                with suppress(OSError):
+                    group.rmdir()
+    return None, reasons
+
+
+def remove_group(group: Path, limit: float) -> None:
+    """Its processes must have been told to end: they are waited for, at most so many seconds."""
+    end = time.monotonic() + limit
+    while True:
+        try:
+            group.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.05)

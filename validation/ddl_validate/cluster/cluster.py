@@ -12,13 +12,12 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from . import network, scheduling, ssh
 from .errors import ClusterError
 from .process import in_namespaces, start_time, tool
-from .requirements import missing_requirements, program
+from .requirements import HOST_NAMESPACES, missing_requirements, program
 from .spec import ClusterSpec, HostSpec
 
 _FABRIC = "fabric"
@@ -26,17 +25,6 @@ _START_SECONDS = 20.0
 # ddl-bench is installed with this package under another name.
 _PACKAGE = __name__.rpartition(".")[0]
 _PACKAGE_PATH = Path(__file__).resolve().parents[len(_PACKAGE.split("."))]
-_HOST_NAMESPACES = [
-    "--net",
-    "--uts",
-    "--ipc",
-    "--mount",
-    "--pid",
-    "--fork",
-    "--kill-child",
-    "--propagation",
-    "private",
-]
 
 
 class Cluster:
@@ -62,9 +50,7 @@ class Cluster:
         self.up()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.down()
 
     def up(self) -> None:
@@ -101,20 +87,13 @@ class Cluster:
             if reading is not None:
                 os.close(reading)
         self._save()
-        network.connect(
-            self.spec, self._pids[_FABRIC][0], [self._pids[host.name][0] for host in self.spec.hosts]
-        )
+        holders = [self._pids[host.name][0] for host in self.spec.hosts]
+        network.connect(self.spec, self._pids[_FABRIC][0], holders)
         for host in self.spec.hosts:
             self._overlay(host)
-            settings = ssh.server_settings(self.state, host)
-            log = self.state / host.name / "sshd.log"
-            self.run(
-                host.name,
-                [program("sshd"), "-f", str(settings), "-E", str(log)],
-                user="root",
-                timeout=20,
-                check=True,
-            )
+            settings, log = ssh.server_settings(self.state, host), self.state / host.name / "sshd.log"
+            command = [program("sshd"), "-f", str(settings), "-E", str(log)]
+            self.run(host.name, command, user="root", timeout=20, check=True)
         self._await_sshd()
 
     def down(self) -> None:
@@ -196,10 +175,8 @@ class Cluster:
             variables = {"HOME": entry.pw_dir, "USER": account, "LOGNAME": account, **variables}
             prefix = [
                 program("setpriv"),
-                "--reuid",
-                str(entry.pw_uid),
-                "--regid",
-                str(entry.pw_gid),
+                f"--reuid={entry.pw_uid}",
+                f"--regid={entry.pw_gid}",
                 "--init-groups",
             ]
         settings = [f"{name}={value}" for name, value in variables.items()]
@@ -273,7 +250,7 @@ class Cluster:
             }
         (folder / "holder.json").write_text(json.dumps(settings))
         with (folder / "holder.log").open("w") as log:
-            command = [program("unshare"), *(_HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
+            command = [program("unshare"), *(HOST_NAMESPACES if host else ["--net"]), "--", sys.executable]
             command += ["-P", "-m", f"{_PACKAGE}.holder", str(folder / "holder.json")]
             child = subprocess.Popen(
                 scheduling.in_group(self._group, command),
@@ -309,9 +286,8 @@ class Cluster:
 
     def _shared(self) -> list[str]:
         """Folders below /tmp that all hosts see: the state, the current folder, and what the spec names."""
-        paths = sorted(
-            {str(Path(path).resolve()) for path in [str(self.state), str(Path.cwd()), *self.spec.shared]}
-        )
+        folders = [self.state, Path.cwd(), *map(Path, self.spec.shared)]
+        paths = sorted({str(folder.resolve()) for folder in folders})
         below = [path for path in paths if path.startswith("/tmp/")]
         return [path for path in below if not any(path.startswith(f"{other}/") for other in below)]
 
@@ -319,8 +295,7 @@ class Cluster:
         group = str(self._group) if self._group else None
         limited = {name: str(path) for name, path in self._limited.items()}
         saved = {"spec": self.spec.as_dict(), "pids": self._pids, "group": group, "limited": limited}
-        text = json.dumps(saved, indent=1)
-        (self.state / "cluster.json").write_text(text)
+        (self.state / "cluster.json").write_text(json.dumps(saved, indent=1))
 
     def _await_sshd(self) -> None:
         """Every sshd greets, seen from its own host: a refusing one greets too."""

@@ -19,27 +19,8 @@ def _shape(pid: int, device: str, rate: str | None) -> None:
     if bits is None:
         return
     burst = max(int(bits / 8 * _BURST_SECONDS), _BURST_LEAST)
-    tool(
-        *in_namespaces(
-            pid,
-            "n",
-            [
-                "tc",
-                "qdisc",
-                "replace",
-                "dev",
-                device,
-                "root",
-                "tbf",
-                "rate",
-                f"{bits}bit",
-                "burst",
-                str(burst),
-                "latency",
-                "40ms",
-            ],
-        )
-    )
+    bucket = f"tbf rate {bits}bit burst {burst} latency 40ms"
+    tool(*in_namespaces(pid, "n", f"tc qdisc replace dev {device} root {bucket}".split()))
 
 
 def connect(spec: ClusterSpec, fabric: int, hosts: list[int]) -> None:

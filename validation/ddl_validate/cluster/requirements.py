@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 
 # program -> Debian package
 _PROGRAMS = {
@@ -16,6 +17,11 @@ _PROGRAMS = {
     "ssh-keygen": "openssh-client",
     "sshd": "openssh-server",
 }
+#: Options of unshare that make what is a host's own.
+HOST_NAMESPACES = [
+    *("--net", "--uts", "--ipc", "--mount", "--pid", "--fork"),
+    *("--kill-child", "--propagation", "private"),
+]
 _SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/bin", "/bin"])
 
 
@@ -24,38 +30,23 @@ def program(name: str) -> str:
     return shutil.which(name, path=_SEARCH) or name
 
 
-def missing_requirements() -> list[str]:
-    """Reasons why no cluster can be started here; an empty list when it can."""
-    reasons = [
+def missing_programs(packages: Mapping[str, str]) -> list[str]:
+    """A line for each program that is not there, with its Debian package."""
+    return [
         f"{name} not found (Debian package {package})"
-        for name, package in _PROGRAMS.items()
+        for name, package in packages.items()
         if shutil.which(name, path=_SEARCH) is None
     ]
+
+
+def missing_requirements() -> list[str]:
+    """Reasons why no cluster can be started here; an empty list when it can."""
+    reasons = missing_programs(_PROGRAMS)
     if reasons:
         return reasons
     # Only trying tells: a container's root may lack CAP_SYS_ADMIN, and a seccomp filter may forbid unshare.
-    tried = subprocess.run(
-        [
-            program("unshare"),
-            "--net",
-            "--uts",
-            "--ipc",
-            "--pid",
-            "--mount",
-            "--fork",
-            "--propagation",
-            "private",
-            program("mount"),
-            "-t",
-            "tmpfs",
-            "tmpfs",
-            "/run",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=False,
-    )
+    command = [program("unshare"), *HOST_NAMESPACES, program("mount"), *["-t", "tmpfs", "tmpfs", "/run"]]
+    tried = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     if tried.returncode:
         return [f"namespaces cannot be made: {tried.stderr.strip()} (root with CAP_SYS_ADMIN is needed)"]
     return []

@@ -12,7 +12,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from .cgroups import CpuHierarchy, cpu_hierarchies, limit_of_time
+from . import cgroups
+from .cgroups import CpuHierarchy, cpu_hierarchies
 from .errors import ClusterError
 
 _AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
@@ -50,24 +51,15 @@ def make_limited_group(host: str, cores: float) -> Path:
     """A new control group whose processes together get the time of so many cores. ClusterError where that is
     not allowed.
     """
-    reasons = []
-    for version, top, current in cpu_hierarchies():
+    for _, top, current in cpu_hierarchies():
         for parent in dict.fromkeys((top, current)):
             _remove_abandoned(parent)
-            group = parent / f"{_PREFIX}{os.getpid()}.{time.monotonic_ns()}.{host}"
-            try:
-                group.mkdir()
-                if version == 2 and "cpu" not in (parent / "cgroup.subtree_control").read_text().split():
-                    (parent / "cgroup.subtree_control").write_text("+cpu")
-                for name, text in limit_of_time(version, round(cores * _PERIOD_US), _PERIOD_US).items():
-                    (group / name).write_text(text)
-                return group
-            except OSError as error:
-                reasons.append(f"{group}: {error.strerror}")
-                with suppress(OSError):
-                    group.rmdir()
-    causes = "; ".join(reasons) or "no control groups for processor time"
-    raise ClusterError(f"host {host}: its processor time cannot be limited ({causes}); be root")
+    name = f"{_PREFIX}{os.getpid()}.{time.monotonic_ns()}.{host}"
+    group, reasons = cgroups.make_limited_group(name, round(cores * _PERIOD_US), _PERIOD_US)
+    if group is None:
+        causes = "; ".join(reasons) or "no control groups for processor time"
+        raise ClusterError(f"host {host}: its processor time cannot be limited ({causes}); be root")
+    return group
 
 
 def in_group(group: Path | None, command: list[str]) -> list[str]:
@@ -81,17 +73,7 @@ def in_group(group: Path | None, command: list[str]) -> list[str]:
 
 def remove_group(group: Path) -> None:
     """Its processes must have been told to end: they are waited for, for a while."""
-    end = time.monotonic() + _END_SECONDS
-    while True:
-        try:
-            group.rmdir()
-            return
-        except FileNotFoundError:
-            return
-        except OSError:
-            if time.monotonic() > end:
-                return
-            time.sleep(0.05)
+    cgroups.remove_group(group, _END_SECONDS)
 
 
 def _is_ungrouped(hierarchy: CpuHierarchy) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from .cluster import Cluster
 from .errors import ClusterError
-from .requirements import program
+from .requirements import missing_programs, program
 
 _PROGRAMS = {
     "munged": "munge",
@@ -35,11 +35,7 @@ _SOCKET = "/run/munge/munge.socket.2"
 
 def missing_slurm() -> list[str]:
     """Reasons why no Slurm can be started here; an empty list when it can."""
-    reasons = [
-        f"{name} not found (Debian package {package})"
-        for name, package in _PROGRAMS.items()
-        if not os.access(program(name), os.X_OK)
-    ]
+    reasons = missing_programs(_PROGRAMS)
     if not _pmix():
         reasons.append("pmix2/lib/libpmix.so.2 not found (Debian package libpmix2)")
     # slurmd looks there, also when it is told to use no control group
@@ -104,11 +100,9 @@ class Slurm:
         key = self._munge_key()
         pmix = self._pmix_copy()
         for host in self.cluster.spec.hosts:
-            self.cluster.run(
-                host.name, [program("mount"), "--bind", *pmix], timeout=20, user="root", check=True
-            )
+            self._as_root(host.name, [program("mount"), "--bind", *pmix])
             self._start_munge(host.name, key)
-            self.cluster.run(host.name, ["mkdir", "-p", self._spool], timeout=10, user="root", check=True)
+            self._as_root(host.name, ["mkdir", "-p", self._spool])
         self._daemon(self.controller, "slurmctld")
         for host in self.cluster.spec.hosts:
             self._daemon(host.name, "slurmd", "-N", host.name)
@@ -199,9 +193,12 @@ class Slurm:
             shutil.chown(path, "munge", "munge")
         return key
 
+    def _as_root(self, host: str, command: Sequence[str]) -> None:
+        self.cluster.run(host, command, timeout=20, user="root", env=self.environment, check=True)
+
     def _start_munge(self, host: str, key: Path) -> None:
         run = "/run/munge"
-        self.cluster.run(host, ["chown", "munge:munge", run], timeout=10, user="root", check=True)
+        self._as_root(host, ["chown", "munge:munge", run])
         command = [program("munged"), f"--socket={_SOCKET}", f"--pid-file={run}/pid", f"--log-file={run}/log"]
         # The cluster's folder need not be one that munged trusts all the way up.
         command += [f"--key-file={key}", f"--seed-file={run}/seed", "--force"]
@@ -210,7 +207,7 @@ class Slurm:
     def _daemon(self, host: str, name: str, *more: str) -> None:
         command = [program(name), "-f", str(self.conf), *more]
         try:
-            self.cluster.run(host, command, timeout=20, user="root", env=self.environment, check=True)
+            self._as_root(host, command)
         except ClusterError as error:
             raise ClusterError(f"{error}\n{self._log_ends()}") from error
 

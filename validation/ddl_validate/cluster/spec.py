@@ -165,24 +165,12 @@ class ClusterSpec:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ClusterSpec":
-        hosts = tuple(
-            HostSpec(
-                **{
-                    **host,
-                    "hidden": tuple(host["hidden"]),
-                    "overlays": tuple((path, source) for path, source in host["overlays"]),
-                    "environment": tuple((name, value) for name, value in host["environment"]),
-                    "rail_rates": tuple((rail, rate) for rail, rate in host["rail_rates"]),
-                }
-            )
-            for host in data["hosts"]
-        )
-        return cls(
-            **{
-                **data,
-                "hosts": hosts,
-                "shared": tuple(data["shared"]),
-                "absent": tuple(data["absent"]),
-                "uplink_rates": tuple((rack, rate) for rack, rate in data["uplink_rates"]),
-            }
-        )
+        hosts = tuple(HostSpec(**_with_tuples(host)) for host in data["hosts"])
+        return cls(**{**_with_tuples(data), "hosts": hosts})
+
+
+def _with_tuples(data: Any) -> Any:
+    """What JSON holds, with tuples in place of its lists."""
+    if isinstance(data, dict):
+        return {name: _with_tuples(value) for name, value in data.items()}
+    return tuple(map(_with_tuples, data)) if isinstance(data, list | tuple) else data

@@ -9,7 +9,6 @@ from pathlib import Path
 
 
 def add_environment(parser: argparse.ArgumentParser) -> None:
-    """Give a parser the option --env."""
     parser.add_argument(
         "--env",
         type=Path,

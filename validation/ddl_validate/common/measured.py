@@ -51,6 +51,19 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+def with_part(page: str, begin: str, end: str, part: str) -> str:
+    """A page's text with what is between two lines of it replaced, and these lines too.
+
+    Raises:
+        ValueError: The page lacks one of them.
+    """
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not begins or not ends:
+        raise ValueError(f"lacks the line {end if begins else begin}: put it back")
+    return before + part + after
+
+
 @dataclass(frozen=True)
 class Measured:
     """Figures in the tree.
@@ -77,7 +90,6 @@ class Measured:
 
     @property
     def end(self) -> str:
-        """The line behind them."""
         return f"<!-- end of what {self.module.rpartition('.')[2]} generates -->"
 
     def record(self, figures: Mapping[str, Any]) -> None:
@@ -126,10 +138,6 @@ class Measured:
         Raises:
             ValueError: The page lacks the lines between which its part is.
         """
-        before, begin, rest = self.page.read_text().partition(self.begin)
-        _, end, after = rest.partition(self.end)
-        if not begin or not end:
-            raise ValueError(f"{self.page}: lacks the line {self.end if begin else self.begin}: put it back")
         document = json.loads(self.path.read_text())
         facts = document["machine"]
         changed = " with changes that were not committed" if document["dirty"] else ""
@@ -138,12 +146,14 @@ class Measured:
             self.begin,
             "",
             f"Measured on {document['time'][:10]} at commit {document['commit']}{changed}; "
-            f"{facts['processor']}, "
-            f"{facts['cores']} cores; medians.",
+            f"{facts['processor']}, {facts['cores']} cores; medians.",
             *([stale] if document["sources"] != source_hash(self.sources) else []),
             "",
             *self.lines(document),
             "",
             self.end,
         ]
-        return before + "\n".join(lines) + after
+        try:
+            return with_part(self.page.read_text(), self.begin, self.end, "\n".join(lines))
+        except ValueError as error:
+            raise ValueError(f"{self.page}: {error}") from None

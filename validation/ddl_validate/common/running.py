@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -25,6 +25,21 @@ class RunFailed(Exception):
         # ddlrun ends with the place of its own log
         last = [line for line in lines if line and not line.startswith("The log is ")][-1:]
         return ": ".join([first, *last])
+
+
+def run_text(
+    command: Sequence[str], timeout: float, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a short command, whatever its exit code will be. OSError or TimeoutExpired where it gives none."""
+    return subprocess.run(
+        command,
+        env={**os.environ, **(variables or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 def run_program(

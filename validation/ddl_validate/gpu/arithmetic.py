@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ..common.timing_loop import PERIOD, offset
+
 Array = npt.NDArray[Any]
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -21,6 +23,18 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 #: Distance from 1 to the next number.
 _EPSILON = {"float32": 2**-23, "float16": 2**-10, "float64": 2**-52, "bfloat16": 2**-7}
+
+
+def whole_numbers(rank: int, repetition: int, count: int) -> npt.NDArray[np.float32]:
+    """Small numbers of a rank, whose sums are exact."""
+    period = ((np.arange(PERIOD) + offset(rank, repetition)) % PERIOD).astype(np.float32)
+    return np.resize(period, count)
+
+
+def sum_of_whole_numbers(ranks: int, repetition: int, count: int) -> npt.NDArray[np.float32]:
+    """The sum of those of so many ranks."""
+    period = sum((whole_numbers(rank, repetition, PERIOD) for rank in range(ranks)), np.zeros(PERIOD))
+    return np.resize(np.asarray(period, np.float32), count)
 
 
 def is_integer(kind: str) -> bool:

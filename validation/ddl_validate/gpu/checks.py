@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..common.bandwidth import algbw, busbw
 from ..common.own_package import module_command, module_variables
+from ..common.running import run_text
 from .driver import LEAST_RELEASE, LEAST_VERSION
 from .errors import GpuError
 from .facts import Facts
@@ -46,16 +46,13 @@ class Effort:
     batches: int = 40
     width: int = 64
 
+    @property
+    def copies(self) -> dict[str, int]:
+        """Settings of copies that are timed."""
+        return {"block": self.block, "repetitions": self.repetitions}
+
 
 QUICK = Effort(MIB, 3, (64 * KIB, MIB), MIB, "4K,1M", 0.1, 1, 10, 16)
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """From which shares on the measured figures pass."""
-
-    staged: float = LEAST_STAGED_SHARE
-    hidden: float = LEAST_HIDDEN_SHARE
 
 
 @dataclass
@@ -69,24 +66,26 @@ class Result:
     seconds: float = 0.0
     figures: dict[str, Any] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Bench:
-    """What the checks need. ranks: numbers of them that share one GPU. limit: seconds for one check."""
+    """What the checks need. ranks: numbers of them that share one GPU. least_staged, least_hidden: shares
+    from which on the measured figures pass."""
 
     starter: Starter
     facts: Facts
     effort: Effort
-    thresholds: Thresholds
     ranks: tuple[int, ...]
-    limit: float
+    least_staged: float
+    least_hidden: float
 
     @property
     def prefix(self) -> Path:
         return self.starter.prefix
+
+    @property
+    def limit(self) -> float:
+        return self.starter.limit
 
     def module(
         self,
@@ -101,9 +100,13 @@ class Bench:
         """A program of ranks; devices: how many GPUs they share; way: how they exchange, for logs."""
         title = f"{program}{way}-{ranks}-on-{devices}"
         parameters = {"devices": devices, **settings}
-        return self.starter.module(
-            "gpu.ranks", [program], parameters, ranks, self.limit, title, options, variables
-        )
+        return self.starter.module("gpu.ranks", [program], parameters, ranks, title, options, variables)
+
+    def copy_rates(self) -> dict[str, float]:
+        """Bytes a second of copies by one process."""
+        (report,) = self.module("copies", 1, self.effort.copies)
+        rates: dict[str, float] = report["rates"]
+        return rates
 
 
 def _require(condition: bool, text: str) -> None:
@@ -129,9 +132,29 @@ def driver(bench: Bench) -> dict[str, Any]:
 
 
 def copies(bench: Bench) -> dict[str, Any]:
-    effort = bench.effort
-    (report,) = bench.module("copies", 1, {"block": effort.block, "repetitions": effort.repetitions})
-    return {"bytes_per_second": report["rates"], "block": report["block"]}
+    return {"bytes_per_second": bench.copy_rates(), "block": bench.effort.block}
+
+
+def _wrong(reports: list[dict[str, Any]]) -> list[str]:
+    return [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report["wrong"]]
+
+
+def _rows(
+    report: dict[str, Any], ranks: int, names: tuple[str, str], buffers: int, most: float
+) -> list[dict[str, Any]]:
+    """Times by size, then bytes a second and their share of the most that are possible. names: of these two;
+    buffers: how many times the bytes of a rank's buffer are moved."""
+    return [
+        {
+            "bytes": size,
+            "median": seconds,
+            "algbw": algbw(size, seconds),
+            "busbw": busbw(size, seconds, ranks),
+            names[0]: buffers * size / seconds,
+            names[1]: buffers * size / seconds / most,
+        }
+        for size, seconds in ((row["bytes"], row["median"]) for row in report["rows"])
+    ]
 
 
 #: Without NVRTC, ranks that share a GPU stage their buffers in the host's memory.
@@ -139,30 +162,24 @@ _STAGED = {"DDL_NVRTC_LIBRARY": "none"}
 
 
 def _values(bench: Bench, ranks: int, devices: int, ipc: bool = False) -> dict[str, Any]:
-    reports = (
-        bench.module("values", ranks, {}, "-mode b", devices, "-ipc")
-        if ipc
-        else bench.module("values", ranks, {}, devices=devices, variables=_STAGED)
-    )
-    wrong = [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report["wrong"]]
+    if ipc:
+        reports = bench.module("values", ranks, {}, "-mode b", devices, "-ipc")
+    else:
+        reports = bench.module("values", ranks, {}, devices=devices, variables=_STAGED)
+    wrong = _wrong(reports)
     _require(not wrong, f"{ranks} ranks: {len(wrong)} wrong: {'; '.join(wrong[:5])}")
-    first = reports[0]
-    unequal = [
-        name
-        for name, digest in first["digests"].items()
-        if any(o["digests"][name] != digest for o in reports)
-    ]
+    first, device = reports[0], reports[0]["device"]
+    digests = first["digests"].items()
+    unequal = [name for name, digest in digests if any(o["digests"][name] != digest for o in reports)]
     _require(not unequal, f"{ranks} ranks have different bits: {', '.join(unequal[:5])}")
     return {
         "ranks": ranks,
         "gpus": devices,
-        "cases": first["cases"],
-        "types": first["types"],
-        "ops": first["ops"],
-        "nccl": first["device"]["nccl"],
-        "why_not_nccl": first["device"]["note"],
-        "ipc": first["device"]["ipc"],
-        "staging_pinned": first["device"]["staging_pinned"],
+        **{name: first[name] for name in ("cases", "types", "ops")},
+        "nccl": device["nccl"],
+        "why_not_nccl": device["note"],
+        "ipc": device["ipc"],
+        "staging_pinned": device["staging_pinned"],
         "ddl": first["version"],
     }
 
@@ -173,7 +190,7 @@ def values(bench: Bench) -> dict[str, Any]:
 
 def order(bench: Bench) -> dict[str, Any]:
     reports = bench.module("order", 2, {})
-    wrong = [f"rank {rank}: {text}" for rank, report in enumerate(reports) for text in report["wrong"]]
+    wrong = _wrong(reports)
     _require(not wrong, "; ".join(wrong))
     return {"ranks": 2, "cases": reports[0]["cases"]}
 
@@ -182,34 +199,22 @@ def staged(bench: Bench) -> dict[str, Any]:
     """Every rank's buffer goes to the host and the result comes back: P ranks carry P times its bytes through
     the one link, each way."""
     effort, ranks = bench.effort, bench.ranks[0]
-    settings = {"block": effort.block, "repetitions": effort.repetitions}
-    (single,) = bench.module("copies", 1, settings)
-    report = bench.module("staged", ranks, {"sizes": effort.sizes, **settings}, variables=_STAGED)[0]
-    limit = single["rates"]["both"]
-    rows = [
-        {
-            "bytes": row["bytes"],
-            "median": row["median"],
-            "algbw": algbw(row["bytes"], row["median"]),
-            "busbw": busbw(row["bytes"], row["median"], ranks),
-            "each_way": ranks * row["bytes"] / row["median"],
-            "share_of_link": ranks * row["bytes"] / row["median"] / limit,
-        }
-        for row in report["rows"]
-    ]
+    rates = bench.copy_rates()
+    report = bench.module("staged", ranks, {"sizes": effort.sizes, **effort.copies}, variables=_STAGED)[0]
+    rows = _rows(report, ranks, ("each_way", "share_of_link"), ranks, rates["both"])
     figures = {
         "ranks": ranks,
-        "link_bytes_per_second": single["rates"],
+        "link_bytes_per_second": rates,
         "link_by_all_ranks": report["rates"],
         "rows": rows,
-        "least_share": bench.thresholds.staged,
+        "least_share": bench.least_staged,
         "staging_pinned": report["device"]["staging_pinned"],
     }
     share = rows[-1]["share_of_link"]
-    if share < bench.thresholds.staged:
+    if share < bench.least_staged:
         raise Missed(
             f"the largest all-reduce used {share:.2f} of what the link carries both ways at once; at least "
-            f"{bench.thresholds.staged:g} is required",
+            f"{bench.least_staged:g} is required",
             figures,
         )
     return figures
@@ -224,15 +229,9 @@ class Missed(GpuError):
 
 
 def ipc_copies(bench: Bench) -> dict[str, Any]:
-    effort = bench.effort
-    settings = {"block": effort.block, "repetitions": effort.repetitions}
-    (single,) = bench.module("copies", 1, settings)
-    report = bench.module("ipc", 2, settings)[0]
-    return {
-        "bytes_per_second": report["rate"],
-        "within_one_process": single["rates"]["within"],
-        "block": effort.block,
-    }
+    effort, within = bench.effort, bench.copy_rates()["within"]
+    rate = bench.module("ipc", 2, effort.copies)[0]["rate"]
+    return {"bytes_per_second": rate, "within_one_process": within, "block": effort.block}
 
 
 def ipc(bench: Bench) -> dict[str, Any]:
@@ -241,23 +240,14 @@ def ipc(bench: Bench) -> dict[str, Any]:
     for run in runs:
         _require(run["ipc"], f"DDL does not use CUDA IPC: {run['why_not_nccl']}")
     ranks, effort = bench.ranks[0], bench.effort
-    settings = {"sizes": effort.sizes, "block": effort.block, "repetitions": effort.repetitions}
+    settings = {"sizes": effort.sizes, **effort.copies}
     report = bench.module("staged", ranks, settings, "-mode b", way="-ipc")[0]
+    within = report["rates"]["within"]
     # Read and written: the input of other ranks' parts, the reduction of each part, and the result.
     moved = 2 * (ranks - 1) + (ranks + 1) + 2 * ranks
-    rows = [
-        {
-            "bytes": row["bytes"],
-            "median": row["median"],
-            "algbw": algbw(row["bytes"], row["median"]),
-            "busbw": busbw(row["bytes"], row["median"], ranks),
-            "moved": moved * row["bytes"] / row["median"],
-            # a copy reads and writes each byte
-            "share_of_copies": moved * row["bytes"] / row["median"] / (2 * report["rates"]["within"]),
-        }
-        for row in report["rows"]
-    ]
-    return {"runs": runs, "ranks": ranks, "rows": rows, "copies_by_all_ranks": report["rates"]["within"]}
+    # a copy reads and writes each byte
+    rows = _rows(report, ranks, ("moved", "share_of_copies"), moved, 2 * within)
+    return {"runs": runs, "ranks": ranks, "rows": rows, "copies_by_all_ranks": within}
 
 
 def overlap(bench: Bench) -> dict[str, Any]:
@@ -280,15 +270,15 @@ def overlap(bench: Bench) -> dict[str, Any]:
         "copies": reports[0]["copies"],
         "rounds": [{name: turn[name] for name in ("call", "copies", "together")} for turn in rounds],
         "hidden_share": statistics.median(hidden),
-        "least_hidden_share": bench.thresholds.hidden,
+        "least_hidden_share": bench.least_hidden,
         **longest,
     }
     if figures["seconds_together"] <= 0:
         raise Missed("the timeline shows no moment at which a call and a copy ran at once", figures)
-    if figures["hidden_share"] < bench.thresholds.hidden:
+    if figures["hidden_share"] < bench.least_hidden:
         raise Missed(
             f"{figures['hidden_share']:.2f} of the shorter of both was hidden behind the other; at least "
-            f"{bench.thresholds.hidden:g} is required",
+            f"{bench.least_hidden:g} is required",
             figures,
         )
     return figures
@@ -338,20 +328,18 @@ def against_nccl(bench: Bench) -> dict[str, Any]:
         raise NotRun(bench.facts.without_nccl)
     effort = bench.effort
     output = bench.starter.folder / "against-nccl"
-    arguments = ["run", "--device", "gpu", "--sizes", effort.peer_sizes]
-    arguments += [
+    arguments = [
+        "run",
+        "--device",
+        "gpu",
+        "--sizes",
+        effort.peer_sizes,
         "--budget",
         f"{effort.peer_budget:g}",
-        "--rounds",
-        str(effort.peer_rounds),
-        "--fresh",
-        "--json",
-        "--output",
-        str(output),
     ]
+    arguments += ["--rounds", str(effort.peer_rounds), "--fresh", "--json", "--output", str(output)]
     arguments += ["--prefix", f"ddl={bench.prefix}", "--prefix", f"nccl={bench.prefix}"]
-    command = module_command(bench.prefix, "allreduce", *arguments)
-    done = _run(bench, command)
+    done = _run(bench, module_command(bench.prefix, "allreduce", *arguments))
     _require(done.returncode == 0, f"ddl-bench: exit code {done.returncode}: {done.stderr.strip()[-800:]}")
     document = json.loads(done.stdout)
     names = ("peer", "bytes", "median", "algbw", "busbw")
@@ -365,15 +353,7 @@ def against_nccl(bench: Bench) -> dict[str, Any]:
 
 def _run(bench: Bench, command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            command,
-            env={**os.environ, **module_variables()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=bench.limit,
-            check=False,
-        )
+        return run_text(command, bench.limit, module_variables())
     except subprocess.TimeoutExpired:
         raise GpuError(f"{' '.join(command[:4])} … took more than {bench.limit:g} s") from None
 
@@ -402,7 +382,7 @@ def torch_training(bench: Bench) -> dict[str, Any]:
     _sees_gpu(bench, "torch")
     effort, ranks = bench.effort, _training_ranks(bench)
     settings = {"device": "gpu", "width": effort.width, "batch": 64, "steps": effort.batches, "blocks": 6}
-    reports = bench.starter.module("gpu.torch_steps", [], settings, ranks, bench.limit, "torch")
+    reports = bench.starter.module("gpu.torch_steps", [], settings, ranks, "torch")
     _require(
         all(report["agreed"] for report in reports), "the ranks' parameters differ after steps with exchange"
     )
@@ -414,17 +394,10 @@ def tensorflow_training(bench: Bench) -> dict[str, Any]:
     ranks, effort = _training_ranks(bench), bench.effort
     with tempfile.TemporaryDirectory(prefix="tf.", dir=bench.starter.folder) as folder:
         result = Path(folder) / "result.json"
-        flags = [
-            "--device=gpu",
-            "--model=resnet50",
-            "--batch_size=32",
-            f"--num_batches={effort.batches}",
-            "--variable_update=ddl",
-            "--exchange_blocks=6",
-            f"--result_json={result}",
-        ]
+        flags = ["--device=gpu", "--model=resnet50", "--batch_size=32", f"--num_batches={effort.batches}"]
+        flags += ["--variable_update=ddl", "--exchange_blocks=6", f"--result_json={result}"]
         command = [str(bench.prefix / "bin" / "python"), "-P", "-m", "tf_cnn_benchmarks", *flags]
-        bench.starter.program(command, ranks, bench.limit, "tf_cnn_benchmarks")
+        bench.starter.program(command, ranks, "tf_cnn_benchmarks")
         result_line = json.loads(result.read_text().splitlines()[-1])
     return {
         "ranks": ranks,

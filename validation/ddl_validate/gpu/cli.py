@@ -25,7 +25,6 @@ from .checks import (
     Bench,
     Effort,
     Result,
-    Thresholds,
     run_all,
 )
 from .facts import of_prefix
@@ -71,14 +70,11 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="small buffers and few repetitions")
-    parser.add_argument(
-        "--only", metavar="CHECK,…", default="", help="these checks; the driver is always looked at"
-    )
-    parser.add_argument(
-        "--ranks", metavar="N,…", default="2,3", help="numbers of ranks that share one GPU (%(default)s)"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--quick", action="store_true", help="small buffers and few repetitions")
+    add("--only", metavar="CHECK,…", default="", help="these checks; the driver is always looked at")
+    add("--ranks", metavar="N,…", default="2,3", help="numbers of ranks that share one GPU (%(default)s)")
+    add(
         "--least-staged-share",
         metavar="SHARE",
         type=float,
@@ -86,27 +82,23 @@ def _parser() -> argparse.ArgumentParser:
         help="of what the link to the GPU carries both ways at once, for an all-reduce by way of the host "
         "(%(default)s)",
     )
-    parser.add_argument(
+    add(
         "--least-hidden-share",
         metavar="SHARE",
         type=float,
         default=LEAST_HIDDEN_SHARE,
         help="of a call or the work beside it, whichever is shorter, hidden behind the other (%(default)s)",
     )
-    parser.add_argument(
-        "--limit", metavar="SECONDS", type=float, default=600.0, help="for each check (%(default)g)"
-    )
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the result as JSON")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the result as a page")
-    parser.add_argument(
+    add("--limit", metavar="SECONDS", type=float, default=600.0, help="for each check (%(default)g)")
+    add("--json", metavar="FILE", type=Path, help="write the result as JSON")
+    add("--html", metavar="FILE", type=Path, help="write the result as a page")
+    add(
         "--with-host-name",
         action="store_true",
         help="keep the host's name, its environment and places on the bus in both",
     )
-    parser.add_argument("--logs", metavar="DIR", type=Path, help="keep the ranks' output there")
-    parser.add_argument(
-        "--prefix", metavar="DIR", type=Path, default=Path(sys.prefix), help="environment (this one)"
-    )
+    add("--logs", metavar="DIR", type=Path, help="keep the ranks' output there")
+    add("--prefix", metavar="DIR", type=Path, default=Path(sys.prefix), help="environment (this one)")
     return parser
 
 
@@ -136,7 +128,6 @@ def _show(result: Result, console: Console) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     names, ranks = _names(parser, options.only), _ranks(parser, options.ranks)
@@ -146,13 +137,13 @@ def main(arguments: list[str] | None = None) -> int:
     console = output_console()
     prefix = options.prefix.absolute()
     effort = QUICK if options.quick else Effort()
-    thresholds = Thresholds(options.least_staged_share, options.least_hidden_share)
+    shares = (options.least_staged_share, options.least_hidden_share)
     facts = of_prefix(prefix)
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="ddl-gpu-check.") as scratch:
         folder = options.logs.absolute() if options.logs else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(Starter(prefix, folder), facts, effort, thresholds, ranks, options.limit)
+        bench = Bench(Starter(prefix, folder, options.limit), facts, effort, ranks, *shares)
         try:
             for result in run_all(bench, names):
                 results.append(result)

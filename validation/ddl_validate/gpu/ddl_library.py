@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import GpuError
+from .library import open_library
 
 #: DDL_Type, DDL_Op and DDL_Collective by their names in documents.
 TYPES = {"float32": 0, "float16": 1, "float64": 2, "bfloat16": 3, "int32": 4, "int64": 5}
@@ -57,10 +58,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ddl_rank": (_pointer,),
     "ddl_size": (_pointer,),
     "ddl_local_rank": (_pointer,),
-    "ddl_local_size": (_pointer,),
     "ddl_barrier": (),
     "ddl_allreduce": (_pointer, _size, _int, _int),
-    "ddl_broadcast": (_pointer, _size, _int, _int, ctypes.c_char_p),
     "ddl_all_gather": (_pointer, _pointer, _size, _int, ctypes.c_char_p),
     "ddl_call": (_pointer,),
     "ddl_call_start": (_pointer, _pointer),
@@ -103,16 +102,13 @@ class Ddl:
 
     def __init__(self, prefix: Path | None = None) -> None:
         path = (prefix or Path(sys.prefix)) / "lib" / "libddl.so"
-        try:
-            library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            raise GpuError(f"no DDL: {error}; install powerai, and start this with its Python") from error
-        for symbol, parameters in _FUNCTIONS.items():
-            try:
-                call = getattr(library, symbol)
-            except AttributeError:
-                raise GpuError(f"{path} lacks {symbol}: this DDL knows no GPUs; update it") from None
-            call.argtypes, call.restype = parameters, _int
+        library = open_library(
+            str(path),
+            _FUNCTIONS,
+            "no DDL: {error}; install powerai, and start this with its Python",
+            f"{path} lacks {{symbol}}: this DDL knows no GPUs; update it",
+            ctypes.RTLD_GLOBAL,
+        )
         library.ddl_last_error.restype = ctypes.c_char_p
         library.ddl_version.restype = ctypes.c_char_p
         self._library = library
@@ -120,7 +116,7 @@ class Ddl:
     def init(self, options: str | None = None) -> None:
         self._check(self._library.ddl_init(options.encode() if options is not None else None))
         self.rank, self.size = self._number("ddl_rank"), self._number("ddl_size")
-        self.local_rank, self.local_size = self._number("ddl_local_rank"), self._number("ddl_local_size")
+        self.local_rank = self._number("ddl_local_rank")
 
     def finalize(self) -> None:
         self._check(self._library.ddl_finalize())
@@ -187,13 +183,13 @@ class Ddl:
 
     def highest(self, *values: float) -> list[float]:
         """The highest of each value over all ranks; by host memory."""
-        return self._reduced(values, "max")
+        return self.reduced(values, "max")
 
     def total(self, *values: float) -> list[float]:
         """The sum of each value over all ranks; by host memory."""
-        return self._reduced(values, "sum")
+        return self.reduced(values, "sum")
 
-    def _reduced(self, values: Sequence[float], op: str) -> list[float]:
+    def reduced(self, values: Sequence[float], op: str) -> list[float]:
         numbers = (ctypes.c_double * len(values))(*values)
         self.allreduce(ctypes.addressof(numbers), len(values), "float64", op)
         return list(numbers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 import re
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from ..common import machine
 from .checks import FAILED, NOT_RUN, PASSED, Result
-from .errors import GpuError
 from .facts import Facts
 
 KIND, SCHEMA = "gpu-check", 1
@@ -35,7 +33,7 @@ def make(facts: Facts, results: list[Result], quick: bool, named: bool = False) 
         "gpus": facts.gpus,
         "driver_cuda": facts.driver_text or None,
         "nccl": facts.nccl,
-        "checks": [result.as_json() for result in results],
+        "checks": [vars(result) for result in results],
     }
     return document if named else _anonymous(document)
 
@@ -58,14 +56,3 @@ def _anonymous(value: Any) -> Any:
     text = _BUS_ADDRESS.sub("", _HOST_IN_TEXT.sub("", value))
     text = text.replace(str(Path.home()), "~")
     return re.sub(rf"\b{re.escape(platform.node())}\b", "this-host", text) if platform.node() else text
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A document of this kind; GpuError where it is none."""
-    try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise GpuError(f"{path}: {error}") from error
-    if not isinstance(data, dict) or data.get("kind") != KIND or data.get("schema") != SCHEMA:
-        raise GpuError(f"{path}: no result of ddl-gpu-check (kind {KIND}, schema {SCHEMA})")
-    return data

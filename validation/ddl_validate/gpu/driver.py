@@ -10,13 +10,14 @@ import ctypes
 import os
 import time
 from collections.abc import Callable
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import GpuError
+from .library import open_library
 
 LIBRARY = "libcuda.so.1"
 #: The first driver of CUDA 12, which DDL needs.
@@ -49,7 +50,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGet": (_pointer, ctypes.c_int),
     "cuDeviceGetName": (ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
     "cuDevicePrimaryCtxRetain": (_pointer, ctypes.c_int),
-    "cuDevicePrimaryCtxRelease_v2": (ctypes.c_int,),
     "cuCtxSetCurrent": (_pointer,),
     "cuMemAlloc_v2": (_pointer, _size),
     "cuMemFree_v2": (_address,),
@@ -61,7 +61,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuStreamCreateWithPriority": (_pointer, ctypes.c_uint, ctypes.c_int),
     "cuStreamDestroy_v2": (_pointer,),
     "cuStreamQuery": (_pointer,),
-    "cuStreamWaitEvent": (_pointer, _pointer, ctypes.c_uint),
     "cuEventCreate": (_pointer, ctypes.c_uint),
     "cuEventDestroy_v2": (_pointer,),
     "cuEventRecord": (_pointer, _pointer),
@@ -76,28 +75,18 @@ class Driver:
     """The driver of this process. Raises GpuError where there is none, or none that works."""
 
     def __init__(self, name: str = LIBRARY) -> None:
-        try:
-            library = ctypes.CDLL(name)
-        except OSError as error:
-            raise GpuError(
-                f"no NVIDIA driver: {error}; install one, or start the container with --nv"
-            ) from error
-        self._calls: dict[str, Any] = {}
-        for symbol, parameters in _FUNCTIONS.items():
-            try:
-                call = getattr(library, symbol)
-            except AttributeError:
-                raise GpuError(
-                    f"the NVIDIA driver lacks {symbol}: DDL needs one of CUDA 12, release {LEAST_RELEASE} or "
-                    "later; update it"
-                ) from None
-            call.argtypes, call.restype = parameters, ctypes.c_int
-            self._calls[symbol] = call
+        self._library = open_library(
+            name,
+            _FUNCTIONS,
+            "no NVIDIA driver: {error}; install one, or start the container with --nv",
+            f"the NVIDIA driver lacks {{symbol}}: DDL needs one of CUDA 12, release {LEAST_RELEASE} or "
+            "later; update it",
+        )
         self.call("cuInit", 0)
 
     def status(self, symbol: str, *arguments: Any) -> int:
         """What a function returns; 0 is success."""
-        return int(self._calls[symbol](*arguments))
+        return int(getattr(self._library, symbol)(*arguments))
 
     def call(self, symbol: str, *arguments: Any) -> None:
         """Call a function; GpuError with the driver's words where it fails."""
@@ -154,18 +143,9 @@ class Device:
     def __init__(self, driver: Driver, handle: int, ordinal: int) -> None:
         self.driver = driver
         self.ordinal = ordinal
-        self._handle = handle
         context = _pointer()
         driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
         driver.call("cuCtxSetCurrent", context)
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.driver.call("cuDevicePrimaryCtxRelease_v2", self._handle)
 
     def allocate(self, size: int) -> Buffer:
         address = _address()
@@ -197,13 +177,13 @@ class Device:
         return Event(self, handle)
 
 
+@dataclass(frozen=True)
 class Buffer:
     """Memory of a device."""
 
-    def __init__(self, device: Device, address: int, size: int) -> None:
-        self.device = device
-        self.address = address
-        self.size = size
+    device: Device
+    address: int
+    size: int
 
     def free(self) -> None:
         self.device.driver.call("cuMemFree_v2", self.address)
@@ -228,12 +208,12 @@ def close_ipc(buffer: Buffer) -> None:
     buffer.device.driver.call("cuIpcCloseMemHandle", buffer.address)
 
 
+@dataclass(frozen=True)
 class Event:
     """A place in a stream."""
 
-    def __init__(self, device: Device, handle: ctypes.c_void_p) -> None:
-        self.device = device
-        self.handle = handle
+    device: Device
+    handle: ctypes.c_void_p
 
     def record(self, stream: Stream) -> Event:
         self.device.driver.call("cuEventRecord", self.handle, stream.handle)
@@ -246,12 +226,12 @@ class Event:
         self.device.driver.call("cuEventDestroy_v2", self.handle)
 
 
+@dataclass(frozen=True)
 class Stream:
     """Copies in their order. Host memory must be pinned, and stay until the copy is complete."""
 
-    def __init__(self, device: Device, handle: ctypes.c_void_p) -> None:
-        self.device = device
-        self.handle = handle
+    device: Device
+    handle: ctypes.c_void_p
 
     def to_device(self, to: int, source: npt.NDArray[Any]) -> None:
         self.device.driver.call("cuMemcpyHtoDAsync_v2", to, source.ctypes.data, source.nbytes, self.handle)
@@ -261,10 +241,6 @@ class Stream:
 
     def within(self, to: int, source: int, size: int) -> None:
         self.device.driver.call("cuMemcpyDtoDAsync_v2", to, source, size, self.handle)
-
-    def wait_for(self, event: Event) -> None:
-        """What is put on this stream from now on begins after the event."""
-        self.device.driver.call("cuStreamWaitEvent", self.handle, event.handle, 0)
 
     def done(self) -> bool:
         return _done(self.device.driver, "cuStreamQuery", self.handle)

@@ -6,13 +6,12 @@ In a process of its own: a driver that hangs or ends its process does no harm to
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..common.own_package import module_command, module_variables
+from ..common.running import run_text
 from .driver import Driver, version_text
 from .errors import GpuError
 from .nccl import Nccl
@@ -55,15 +54,7 @@ def of_prefix(prefix: Path) -> Facts:
     """The same, asked in a process of the environment that the ranks will have."""
     command = module_command(prefix, "gpu.facts")
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **module_variables()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_SECONDS,
-            check=False,
-        )
+        done = run_text(command, _LIMIT_SECONDS, module_variables())
     except subprocess.TimeoutExpired:
         return Facts(problem=f"the driver did not answer in {_LIMIT_SECONDS} s; look at nvidia-smi and dmesg")
     except OSError as error:
@@ -75,4 +66,3 @@ def of_prefix(prefix: Path) -> Facts:
 
 if __name__ == "__main__":
     print(json.dumps(asdict(current_environment())))
-    sys.exit(0)

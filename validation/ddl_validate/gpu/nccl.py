@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from .errors import GpuError
+from .library import open_library
 
 LIBRARY = "libnccl.so.2"
 ID_BYTES = 128
@@ -45,7 +46,6 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "ncclAllReduce": (_pointer, _pointer, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, _pointer, _pointer),
     "ncclCommGetAsyncError": (_pointer, _pointer),
     "ncclCommDestroy": (_pointer,),
-    "ncclCommAbort": (_pointer,),
 }
 
 
@@ -54,16 +54,12 @@ class Nccl:
 
     def __init__(self) -> None:
         name = os.environ.get("DDL_NCCL_LIBRARY") or LIBRARY
-        try:
-            library = ctypes.CDLL(name)
-        except OSError as error:
-            raise GpuError(f"no NCCL: {error}; install nccl, or name one in DDL_NCCL_LIBRARY") from error
-        for symbol, parameters in _FUNCTIONS.items():
-            try:
-                call = getattr(library, symbol)
-            except AttributeError:
-                raise GpuError(f"{name} lacks {symbol}: NCCL 2.18 or later is needed") from None
-            call.argtypes, call.restype = parameters, ctypes.c_int
+        library = open_library(
+            name,
+            _FUNCTIONS,
+            "no NCCL: {error}; install nccl, or name one in DDL_NCCL_LIBRARY",
+            f"{name} lacks {{symbol}}: NCCL 2.18 or later is needed",
+        )
         library.ncclGetErrorString.restype = ctypes.c_char_p
         self._library = library
         self._communicator = _pointer()

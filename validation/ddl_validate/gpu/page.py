@@ -73,6 +73,25 @@ def _table(caption: str, headings: list[str], rows: list[list[str]]) -> Table:
     return Table(caption, headings, rows, frozenset(range(len(headings))))
 
 
+def _rates(caption: str, block: int, rates: dict[str, float]) -> Table:
+    rows = [[title, show_rate(rate)] for title, rate in rates.items()]
+    return _table(caption, ["copies of " + show_size(block), "rate"], rows)
+
+
+def _times(caption: str, rows: list[dict[str, Any]], rate: tuple[str, str], share: tuple[str, str]) -> Table:
+    """Times by size. rate, share: names of these figures and their headings."""
+    headings = ["buffer of each rank", "time", "algbw", "busbw", rate[1], share[1]]
+    cells = [
+        [
+            *(show_size(row["bytes"]), show_seconds(row["median"])),
+            *(show_rate(row[name]) for name in ("algbw", "busbw", rate[0])),
+            f"{row[share[0]]:.2f}",
+        ]
+        for row in rows
+    ]
+    return _table(caption, headings, cells)
+
+
 def _copies(figures: dict[str, Any]) -> Iterator[Element]:
     rates = figures["bytes_per_second"]
     names = {
@@ -81,11 +100,8 @@ def _copies(figures: dict[str, Any]) -> Iterator[Element]:
         "both": "each way, both at once",
         "within": "within the GPU",
     }
-    yield _table(
-        "Copies between the host and the GPU",
-        ["copies of " + show_size(figures["block"]), "rate"],
-        [[title, show_rate(rates[name])] for name, title in names.items()],
-    )
+    titled = {title: rates[name] for name, title in names.items()}
+    yield _rates("Copies between the host and the GPU", figures["block"], titled)
 
 
 def _values(figures: dict[str, Any]) -> Iterator[Element]:
@@ -103,77 +119,45 @@ def _values(figures: dict[str, Any]) -> Iterator[Element]:
 
 def _staged(figures: dict[str, Any]) -> Iterator[Element]:
     rows = figures["rows"]
-    yield _table(
+    yield _times(
         "All-reduce of buffers staged in the host's memory",
-        ["buffer of each rank", "time", "algbw", "busbw", "through the link, each way", "share of the link"],
-        [
-            [
-                show_size(row["bytes"]),
-                show_seconds(row["median"]),
-                show_rate(row["algbw"]),
-                show_rate(row["busbw"]),
-                show_rate(row["each_way"]),
-                f"{row['share_of_link']:.2f}",
-            ]
-            for row in rows
-        ],
+        rows,
+        ("each_way", "through the link, each way"),
+        ("share_of_link", "share of the link"),
     )
     figure = go.Figure()
     sizes = [show_size(row["bytes"]) for row in rows]
-    figure.add_scatter(
-        x=sizes,
-        y=[row["each_way"] for row in rows],
-        name=f"DDL, {figures['ranks']} ranks",
-        line={"color": BLUE},
-    )
+    title = f"DDL, {figures['ranks']} ranks"
+    figure.add_scatter(x=sizes, y=[row["each_way"] for row in rows], name=title, line={"color": BLUE})
+    link = figures["link_bytes_per_second"]
     for name, title, dash in (
         ("both", "link, both ways at once", "dot"),
         ("to_host", "link, one way", "dash"),
     ):
-        figure.add_hline(
-            y=figures["link_bytes_per_second"][name],
-            line={"color": GREY, "dash": dash},
-            annotation_text=title,
-        )
+        figure.add_hline(y=link[name], line={"color": GREY, "dash": dash}, annotation_text=title)
     figure.update_layout(**_LAYOUT, title="Bytes a second between GPU and host, each way")
     figure.update_yaxes(title="B/s", rangemode="tozero", tickformat="~s")
     yield Chart(figure)
 
 
 def _ipc_copies(figures: dict[str, Any]) -> Iterator[Element]:
-    yield _table(
+    yield _rates(
         "Copies between processes",
-        ["copies of " + show_size(figures["block"]), "rate"],
-        [
-            ["from another process's memory", show_rate(figures["bytes_per_second"])],
-            ["within one process", show_rate(figures["within_one_process"])],
-        ],
+        figures["block"],
+        {
+            "from another process's memory": figures["bytes_per_second"],
+            "within one process": figures["within_one_process"],
+        },
     )
 
 
 def _ipc(figures: dict[str, Any]) -> Iterator[Element]:
     yield from _values(figures)
-    yield _table(
+    yield _times(
         "All-reduce by CUDA IPC",
-        [
-            "buffer of each rank",
-            "time",
-            "algbw",
-            "busbw",
-            "read and written by the GPU",
-            "share of copies within it",
-        ],
-        [
-            [
-                show_size(row["bytes"]),
-                show_seconds(row["median"]),
-                show_rate(row["algbw"]),
-                show_rate(row["busbw"]),
-                show_rate(row["moved"]),
-                f"{row['share_of_copies']:.2f}",
-            ]
-            for row in figures["rows"]
-        ],
+        figures["rows"],
+        ("moved", "read and written by the GPU"),
+        ("share_of_copies", "share of copies within it"),
     )
 
 
@@ -214,11 +198,10 @@ def _nccl(figures: dict[str, Any]) -> Iterator[Element]:
         row = [show_size(size)]
         for peer in ("ddl", "nccl"):
             cell = cells.get((peer, size))
-            row += (
-                [show_seconds(cell["median"]), show_rate(cell["algbw"]), show_rate(cell["busbw"])]
-                if cell
-                else ["-"] * 3
-            )
+            if cell:
+                row += [show_seconds(cell["median"]), show_rate(cell["algbw"]), show_rate(cell["busbw"])]
+            else:
+                row += ["-"] * 3
         rows.append(row)
     yield _table(
         "All-reduce by size, beside NCCL", ["size", "DDL", "algbw", "busbw", "NCCL", "algbw", "busbw"], rows

@@ -21,30 +21,25 @@ _SPARE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Starter:
-    """Starts programs of ranks in an environment. folder: for logs and what the ranks leave."""
+    """Starts programs of ranks in an environment. folder: for logs and what the ranks leave. limit: seconds
+    of a program."""
 
     prefix: Path
     folder: Path
+    limit: float
 
     def program(
         self,
         command: Sequence[str],
         ranks: int,
-        limit: float,
         title: str,
         options: str = "",
         variables: Mapping[str, str] | None = None,
     ) -> str:
         """The output of a program on so many ranks; GpuError where it fails. options: of DDL."""
-        ddlrun = [
-            str(self.prefix / "bin" / "ddlrun"),
-            "-H",
-            f"localhost:{ranks}",
-            "-skip-checks",
-            "-gpus",
-            "shared",
-        ]
-        ddlrun += ["-timeout", f"{limit:g}", *(["-ddloption", options] if options else [])]
+        ddlrun = [str(self.prefix / "bin" / "ddlrun"), "-H", f"localhost:{ranks}", "-skip-checks"]
+        ddlrun += ["-gpus", "shared", "-timeout", f"{self.limit:g}"]
+        ddlrun += ["-ddloption", options] if options else []
         log = self.folder / f"{title}.log"
         environment = {
             **MPI_AS_ROOT,
@@ -53,7 +48,7 @@ class Starter:
             **(variables or {}),
         }
         try:
-            return run_program([*ddlrun, *command], log, limit + _SPARE_SECONDS, title, environment)
+            return run_program([*ddlrun, *command], log, self.limit + _SPARE_SECONDS, title, environment)
         except RunFailed as error:
             raise GpuError(str(error)) from error
         except OSError as error:
@@ -65,7 +60,6 @@ class Starter:
         arguments: Sequence[str],
         settings: Mapping[str, Any],
         ranks: int,
-        limit: float,
         title: str,
         options: str = "",
         variables: Mapping[str, str] | None = None,
@@ -75,13 +69,11 @@ class Starter:
             command = module_command(self.prefix, name, *arguments, folder, json.dumps(settings))
             failed: GpuError | None = None
             try:
-                self.program(command, ranks, limit, title, options, variables)
+                self.program(command, ranks, title, options, variables)
             except GpuError as error:
                 failed = error
-            reports: list[dict[str, Any]] = []
-            for rank in range(ranks):
-                file = Path(folder) / f"rank-{rank}.json"
-                reports.append(json.loads(file.read_text()) if file.exists() else {})
+            files = [Path(folder) / f"rank-{rank}.json" for rank in range(ranks)]
+            reports = [json.loads(file.read_text()) if file.exists() else {} for file in files]
         for rank, report in enumerate(reports):
             if "failed" in report:
                 raise GpuError(f"rank {rank}: {report['failed']}")

@@ -12,9 +12,9 @@ import os
 import statistics
 import sys
 import time
-import traceback
-from pathlib import Path
 from typing import Any
+
+from .rank_report import write_report
 
 _PIXELS = 32
 
@@ -111,14 +111,8 @@ def run(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    folder, settings = Path(arguments[0]), json.loads(arguments[1])
-    rank = int(os.environ.get("RANK") or os.environ.get("OMPI_COMM_WORLD_RANK") or "0")
-    try:
-        report = run(settings)
-    except Exception:
-        report = {"failed": traceback.format_exc(limit=-3)}
-    (folder / f"rank-{rank}.json").write_text(json.dumps(report))
-    return 1 if "failed" in report else 0
+    folder, settings = arguments
+    return 1 if write_report(folder, lambda: run(json.loads(settings))) else 0
 
 
 if __name__ == "__main__":

@@ -56,14 +56,11 @@ def _more(taken: Mapping[str, Mapping[str, Sequence[float]]], name: str, clock: 
 
 def _starts(ways: Ways, turns: int) -> dict[str, Any]:
     taken = _measure(ways, turns)
-    figures = {
-        "mpirun_s": round(statistics.median(taken["mpirun"]["wall"]), 3),
-        "checks_on_s_more": _more(taken, "checks", "wall"),
-        "checks_off_s_more": _more(taken, "skip", "wall"),
-        "mpirun_cpu_s": round(statistics.median(taken["mpirun"]["cpu"]), 3),
-        "checks_on_cpu_s_more": _more(taken, "checks", "cpu"),
-        "checks_off_cpu_s_more": _more(taken, "skip", "cpu"),
-    }
+    figures = {}
+    for clock, unit in (("wall", "s"), ("cpu", "cpu_s")):
+        figures[f"mpirun_{unit}"] = round(statistics.median(taken["mpirun"][clock]), 3)
+        figures[f"checks_on_{unit}_more"] = _more(taken, "checks", clock)
+        figures[f"checks_off_{unit}_more"] = _more(taken, "skip", clock)
     if "ssh" in taken:
         figures["ssh_cpu_s"] = round(statistics.median(taken["ssh"]["cpu"]), 3)
     return figures
@@ -143,7 +140,6 @@ def _shell(script: str, *arguments: str) -> Callable[[], object]:
 
 
 def _lines(document: Mapping[str, Any]) -> list[str]:
-    """Lines of the page."""
     single, many, output = (document[name] for name in ("host", "hosts", "output"))
     ssh = (many["checks_on_cpu_s_more"] - single["checks_on_cpu_s_more"]) / (many["hosts"] - 1)
     lines = [
@@ -152,11 +148,8 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
     ]
     titles = ("2 ranks on one host", f"{many['hosts']} emulated hosts that share the cores, a rank on each")
     for title, figures in zip(titles, (single, many), strict=True):
-        cells = [
-            (figures[f"{way}_{end}"])
-            for way in ("checks_on", "checks_off")
-            for end in ("s_more", "cpu_s_more")
-        ]
+        ways, ends = ("checks_on", "checks_off"), ("s_more", "cpu_s_more")
+        cells = [figures[f"{way}_{end}"] for way in ways for end in ends]
         lines.append(
             f"| {title} | {figures['mpirun_s']:.2f} s, {figures['mpirun_cpu_s']:.2f} s "
             f"| {cells[0]:.2f} s, {cells[1]:.2f} s | {cells[2]:.2f} s, {cells[3]:.2f} s |"

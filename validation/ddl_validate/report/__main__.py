@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 from ..common.files import write_atomic
+from ..common.measured import ROOT
 from ..common.page import paragraph, render_sections
 from .collect import Facts, collect
 from .sections import sections
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def render(facts: Facts, written: str) -> str:

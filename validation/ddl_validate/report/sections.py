@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from ..allreduce.charts import scenario_charts
 from ..allreduce.sizes import show_rate, show_seconds, show_size
-from ..allreduce.table import best_cells, conditions, describe, titles_of
+from ..allreduce.table import best_cells, conditions, describe, measured_peers, titles_of
 from ..common.page import Element, Section, Table, details, listing, paragraph, side_by_side
 from ..gpu.page import sections as gpu_sections
 from ..trainings.page import section as trainings_section
@@ -42,17 +42,17 @@ def _allreduce(document: dict[str, Any]) -> Section | None:
     if not titles or not scenarios:
         return None
     host, rounds = document["host"], document["effort"]["rounds"]
-    peers = [f"{peer['title']} {peer['version']}" for peer in document["peers"].values() if peer["available"]]
     text = (
         f"Sums of {document['type']} in place, each peer at its best setting, medians of {rounds} round(s) "
         f"of the slowest rank's times; {conditions(document)}. On {host['name']} ({host['cores']} cores, "
-        f"{host['system']}), {document['time']}: {', '.join(peers)}."
+        f"{host['system']}), {document['time']}: {', '.join(measured_peers(document))}."
     )
     parts: list[Element | Section] = [paragraph(text)]
     for scenario in scenarios:
-        elements: list[Element] = [paragraph(describe(scenario)), _times(scenario, titles)]
-        elements.append(side_by_side(scenario_charts(scenario, titles)))
-        parts.append(Section(scenario["name"], elements))
+        charts = side_by_side(scenario_charts(scenario, titles))
+        parts.append(
+            Section(scenario["name"], [paragraph(describe(scenario)), _times(scenario, titles), charts])
+        )
     if document["failures"]:
         lines = [
             f"{failure['peer']}{', ' if failure['setting'] else ''}{failure['setting']}: {failure['reason']}"
@@ -98,10 +98,8 @@ def _time(cell: dict[str, Any] | None) -> str:
 
 def _channel(facts: Facts) -> Section:
     if not facts.packages:
-        return Section(
-            "The channel",
-            [paragraph("There is no channel: run build/tools/bin/wmlce channel build.", "bad")],
-        )
+        advice = paragraph("There is no channel: run build/tools/bin/wmlce channel build.", "bad")
+        return Section("The channel", [advice])
     megabytes = sum(package.get("size", 0) for package in facts.packages) / 1e6
     text = Markup("{} packages, {:.0f} MB.").format(len(facts.packages), megabytes)
     if not facts.verify:
@@ -110,10 +108,7 @@ def _channel(facts: Facts) -> Section:
     if facts.verify:
         bad = Markup('<span class="bad">{}</span>')
         checks = facts.verify["checks"]
-        cells = [
-            [check["name"], check["summary"] if check["ok"] else bad.format(check["summary"])]
-            for check in checks
-        ]
+        cells = [[c["name"], c["summary"] if c["ok"] else bad.format(c["summary"])] for c in checks]
         failed = sum(not check["ok"] for check in checks)
         parts.append(paragraph(f"{failed} failed" if failed else "Verified.", "bad" if failed else ""))
         parts.append(Table("Checks of the channel", ["check", "result"], cells))

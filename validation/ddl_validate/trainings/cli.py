@@ -20,6 +20,7 @@ from ..common.console import output_console
 from ..common.environment import add_environment, missing_modules, require_ddlrun, versions
 from ..common.files import identity
 from ..common.machine import facts
+from ..common.measured import ROOT
 from ..common.models import DEVICES
 from ..common.running import RunFailed
 from ..common.signals import end_on_sigterm
@@ -111,20 +112,15 @@ def work_of(name: str, options: argparse.Namespace, ranks: int) -> Work:
     if name == "examples":
         return Work("examples", name, cores=cores)
     if name == "digits":
-        return Work(
-            "digits", name, options.batch_size or 32, 1, epochs=options.epochs, rate=options.learning_rate
-        )
+        course = {"epochs": options.epochs, "rate": options.learning_rate}
+        return Work("digits", name, options.batch_size or 32, 1, **course)
     batch, steps, warmup, blocks = amount_of(name, slow_links=bool(options.hosts))
-    return Work(
-        "synthetic",
-        name,
-        options.batch_size or batch,
-        cores,
-        options.device,
-        options.num_batches or steps,
-        warmup if options.num_warmup_batches is None else options.num_warmup_batches,
-        blocks if options.exchange_blocks is None else options.exchange_blocks,
-    )
+    if options.num_warmup_batches is not None:
+        warmup = options.num_warmup_batches
+    if options.exchange_blocks is not None:
+        blocks = options.exchange_blocks
+    batch, steps = options.batch_size or batch, options.num_batches or steps
+    return Work("synthetic", name, batch, cores, options.device, steps, warmup, blocks)
 
 
 def methods_of(options: argparse.Namespace, work: Work) -> tuple[list[Method], list[str]]:
@@ -218,16 +214,10 @@ class _Session:
         log = options.output.parent / f"logs/{work.name}-{method.name}-{where.ranks}-{number + 1}.log"
         row.log = str(log)
         try:
-            sample = measure(
-                row.command,
-                log,
-                options.timeout or TIMEOUTS[work.kind],
-                f"{method.title}, {work.name}",
-                work.kind,
-                ranks=where.ranks,
-                processes=where.ranks if method.independent else 1,
-                counters=where.counters,
-            )
+            limit, title = options.timeout or TIMEOUTS[work.kind], f"{method.title}, {work.name}"
+            processes = where.ranks if method.independent else 1
+            counts = {"ranks": where.ranks, "processes": processes}
+            sample = measure(row.command, log, limit, title, work.kind, counters=where.counters, **counts)
         except RunFailed as error:
             row.error = error.line
             print(f"error: {error}", file=sys.stderr)
@@ -240,7 +230,6 @@ class _Session:
 
 
 def show(document: Document, console: Console) -> None:
-    """Print a table for each work."""
     for work, rows in document.by_work():
         cells = cells_of(rows, document, without="time")
         text = f"{document.head['works'][work]['text']}: {document.head['place']}"
@@ -256,8 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
     end_on_sigterm()
     console = output_console()
-    root = Path(__file__).resolve().parents[3]
-    shared = [root, options.env, options.env_mpi, *([options.packages] if options.packages else [])]
+    shared = [ROOT, options.env, options.env_mpi, *([options.packages] if options.packages else [])]
     try:
         with place(options.scenario, max(options.ranks), shared) as where:
             session = _Session(options, where, console)

@@ -89,10 +89,8 @@ class Document:
         return int(self.head["racks"])
 
     def find(self, work: str, method: str, ranks: int) -> Row | None:
-        for row in self.rows:
-            if (row.work, row.method, row.ranks) == (work, method, ranks):
-                return row
-        return None
+        key = (work, method, ranks)
+        return next((row for row in self.rows if (row.work, row.method, row.ranks) == key), None)
 
     def row(self, work: str, method: str, ranks: int) -> Row:
         """The row of a training; where there is none yet it becomes the last."""

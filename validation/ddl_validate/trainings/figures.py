@@ -45,11 +45,8 @@ def _range(row: Row, document: Document) -> Value:
 
 def _efficiency(row: Row, document: Document) -> Value:
     """Speed a rank over that of the same training on the fewest ranks."""
-    rows = [
-        other
-        for other in document.rows
-        if (other.work, other.method) == (row.work, row.method) and other.speeds
-    ]
+    same = [other for other in document.rows if (other.work, other.method) == (row.work, row.method)]
+    rows = [other for other in same if other.speeds]
     base = min(rows, key=lambda other: other.ranks, default=row)
     if len(rows) < 2 or row.speed is None or base.speed is None:
         return None
@@ -63,22 +60,24 @@ def _beside(row: Row, document: Document, number: int) -> Row | None:
     return None if beside is row or METHODS[row.method].independent else beside
 
 
-def _parallel_efficiency(row: Row, document: Document) -> Value:
-    """Speed over that without communication."""
-    baseline = _beside(row, document, 0)
-    return row.faster_than(baseline) if baseline else None
+def _against(
+    number: int, figure: Callable[[Row, Row], float | None]
+) -> Callable[[Row, Document], float | None]:
+    """A figure of a row and the one beside it (see _beside)."""
+
+    def value(row: Row, document: Document) -> float | None:
+        other = _beside(row, document, number)
+        return figure(row, other) if other else None
+
+    return value
 
 
-def _ddl_ahead(row: Row, document: Document) -> Value:
-    """DDL's speed over this one's, in the same framework."""
-    ddl = _beside(row, document, 1)
-    return ddl.faster_than(row) if ddl else None
+#: Seconds that a step is longer than without communication.
+_exchange = _against(0, Row.longer_than)
 
 
-def _exchange(row: Row, document: Document) -> float | None:
-    """Seconds that a step is longer than without communication."""
-    baseline = _beside(row, document, 0)
-    return row.longer_than(baseline) if baseline else None
+def _communication_efficiency(row: Row, document: Document) -> Value:
+    return median([sample.efficiency for sample in row.samples if sample.efficiency is not None])
 
 
 def _overlap(row: Row, document: Document) -> Value:
@@ -92,8 +91,9 @@ def _overlap(row: Row, document: Document) -> Value:
     if row.method == "ddl-groups" and plain:
         alone = _exchange(plain, document)
     exchange = _exchange(row, document)
-    overlaps = METHODS[row.method].overlaps and alone is not None and exchange is not None
-    return alone - exchange if overlaps and alone is not None and exchange is not None else None
+    if not METHODS[row.method].overlaps or alone is None or exchange is None:
+        return None
+    return alone - exchange
 
 
 def _seconds_to(row: Row, document: Document) -> Value:
@@ -146,27 +146,15 @@ FIGURES = (
     Figure("images_per_sec", "images/s", "{:.2f}", lambda row, document: row.speed),
     Figure("range", "lowest to highest", "{}", _range),
     Figure("efficiency", "efficiency", "{:.2f}", _efficiency),
-    Figure("parallel_efficiency", "parallel efficiency", "{:.2f}", _parallel_efficiency),
-    Figure(
-        "communication_efficiency",
-        "communication efficiency",
-        "{:.3f}",
-        lambda row, document: median(
-            [sample.efficiency for sample in row.samples if sample.efficiency is not None]
-        ),
-    ),
-    Figure("ddl_ahead", "DDL is ahead", "{:.2f}x", _ddl_ahead),
+    Figure("parallel_efficiency", "parallel efficiency", "{:.2f}", _against(0, Row.faster_than)),
+    Figure("communication_efficiency", "communication efficiency", "{:.3f}", _communication_efficiency),
+    Figure("ddl_ahead", "DDL is ahead", "{:.2f}x", _against(1, lambda row, ddl: ddl.faster_than(row))),
     Figure("exchange", "exchange", "{:.3f} s", _exchange),
     Figure("overlap", "overlap", "{:.3f} s", _overlap),
     Figure("seconds_to_accuracy", "seconds to {accuracy:g}", "{:.1f}", _seconds_to),
     Figure("best_accuracy", "best accuracy", "{:.3f}", _best),
     Figure("bytes_per_image", "bytes an image, slowest link", "{:.0f}", _bytes_per_image),
-    Figure(
-        "seconds",
-        "run time",
-        "{:.1f} s",
-        lambda row, document: median([sample.seconds for sample in row.samples]),
-    ),
+    Figure("seconds", "run time", "{:.1f} s", lambda row, _: median([s.seconds for s in row.samples])),
     Figure("chose", "DDL chose", "{}", _chose),
     Figure("time", "time", "{}", lambda row, document: row.samples[-1].time if row.samples else None),
 )

@@ -50,7 +50,6 @@ class Work:
 
     @property
     def text(self) -> str:
-        """For headings."""
         if self.kind == "examples":
             return "Examples of the frameworks: handwritten digits"
         if self.kind == "digits":

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 from program_runner import ROOT, Environment
 from rich.console import Console
-from test_allreduce_run import able, bench, cores_of, places, running
+from test_allreduce_run import bench, cores_of, places, preloaded, started
 
 from ddl_validate.allreduce import cpu_share, launch
 from ddl_validate.allreduce.cpu_share import Clock, CpuShare, NotAllowed, Quota, parse_share, slowed
@@ -34,7 +34,6 @@ from ddl_validate.allreduce.testbed import DirectTestbed, Testbed
 from ddl_validate.cluster import cgroups
 from ddl_validate.cluster.process import start_time
 
-__all__ = ["able"]
 KIB, MIB = 1 << 10, 1 << 20
 
 
@@ -169,14 +168,6 @@ class Scripted(Peer):
     factors: ClassVar[dict[str, float]] = {"slow": 3.0, "near": 1.4, "far": 1.6}
     cores = "0-1 0-1"
 
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return True
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "nothing"
-
     def version(self) -> str:
         return "1"
 
@@ -202,8 +193,11 @@ class Second(Scripted):
     chosen = ("defaults",)
 
 
+Run = Callable[..., tuple[Outcome, list[str], Runner]]
+
+
 @pytest.fixture
-def scripted(tmp_path: Path) -> Iterator[Callable[..., tuple[Outcome, list[str], Runner]]]:
+def scripted(tmp_path: Path) -> Iterator[Run]:
     """Runs both scripted peers over two sizes; what came of it, the starts, and the runner."""
     log = tmp_path / "log"
 
@@ -232,9 +226,7 @@ def scripted(tmp_path: Path) -> Iterator[Callable[..., tuple[Outcome, list[str],
     yield go
 
 
-def test_rounds_rotate_and_only_what_is_near_the_best_of_its_peer_goes_on(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]],
-) -> None:
+def test_rounds_rotate_and_only_what_is_near_the_best_of_its_peer_goes_on(scripted: Run) -> None:
     outcome, started, _ = scripted(4)
     circle = ["ddl.defaults", "mpich.defaults", "ddl.slow", "ddl.other"]
     assert started == [name for number in range(4) for name in [*circle[number:], *circle[:number]]]
@@ -250,9 +242,7 @@ def test_rounds_rotate_and_only_what_is_near_the_best_of_its_peer_goes_on(
     assert [one.warmup for one in found.rounds] == [[9.0]] * 4
 
 
-def test_a_run_goes_on_in_the_round_in_which_it_was_stopped(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]], tmp_path: Path
-) -> None:
+def test_a_run_goes_on_in_the_round_in_which_it_was_stopped(scripted: Run, tmp_path: Path) -> None:
     whole, _, _ = scripted(3)
     files = sorted((tmp_path / "out" / "cells").rglob("*.json"))
     assert len(files) == 8
@@ -269,7 +259,7 @@ def test_a_run_goes_on_in_the_round_in_which_it_was_stopped(
 
 
 def test_a_setting_is_cut_from_one_and_a_half_times_the_best_of_its_peer(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]], monkeypatch: pytest.MonkeyPatch
+    scripted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(First, "chosen", ("defaults", "near", "far"))
     outcome, _, _ = scripted(2)
@@ -280,9 +270,7 @@ def test_a_setting_is_cut_from_one_and_a_half_times_the_best_of_its_peer(
     }
 
 
-def test_cells_of_other_conditions_are_not_resumed(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]],
-) -> None:
+def test_cells_of_other_conditions_are_not_resumed(scripted: Run) -> None:
     """Times at half the speed of the cores are none at full speed."""
     _, first, _ = scripted(1, conditions={"share": 0.5})
     _, same, _ = scripted(1, resume=True, conditions={"share": 0.5})
@@ -290,9 +278,7 @@ def test_cells_of_other_conditions_are_not_resumed(
     assert (len(first), same, other) == (4, [], first)
 
 
-def test_what_fails_in_a_round_is_named_once_and_not_started_again(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]],
-) -> None:
+def test_what_fails_in_a_round_is_named_once_and_not_started_again(scripted: Run) -> None:
     outcome, started, runner = scripted(3, ddl_other=1)
     assert started.count("ddl.other") == 2 and started.count("ddl.defaults") == 3
     (failure,) = runner.failures
@@ -303,7 +289,7 @@ def test_what_fails_in_a_round_is_named_once_and_not_started_again(
 
 
 def test_a_peer_on_other_cores_than_the_others_is_not_measured(
-    scripted: Callable[..., tuple[Outcome, list[str], Runner]], monkeypatch: pytest.MonkeyPatch
+    scripted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Second, "cores", "0 1")
     outcome, _, runner = scripted(2)
@@ -382,18 +368,13 @@ int MPI_Allreduce(const void* in, void* out, int count, MPI_Datatype type, MPI_O
 
 def test_processor_time_is_of_all_threads_of_all_ranks(env: Environment, tmp_path: Path) -> None:
     """Two ranks burn 20 ms in the kernel and 10 ms in another thread a call, however busy the machine."""
-    source, library = tmp_path / "burns.c", tmp_path / "libburns.so"
-    source.write_text(BURNS)
-    compiler = env.prefix / "bin" / "mpicc"
-    subprocess.run([compiler, "-shared", "-fPIC", "-pthread", "-o", library, source], check=True, timeout=60)
+    library = preloaded(env, tmp_path, BURNS)
     peer = OpenMpi(env.prefix, default_cache())
-    samples: list[launch.Sample] = []
     with DirectTestbed(named("1x2")) as testbed:
-        used = Setting("test", {"LD_PRELOAD": str(library), "OMPI_MCA_mpi_yield_when_idle": "1"})
+        used = Setting("test", {"LD_PRELOAD": library, "OMPI_MCA_mpi_yield_when_idle": "1"})
         # one call a repetition
         order = peer.launch(testbed, used, [str(MIB), "0", "8", "8", "1"])
-        launch.run(testbed, order, 60, samples.append)
-    (sample,) = samples
+        (sample,) = launch.run(testbed, order, 60).samples
     times = sample.times
     assert len(times.seconds) == len(times.user) == len(times.system) == 8 and len(times.warmup) == 1
     assert statistics.fmean(times.system) >= 2 * 0.019
@@ -534,20 +515,10 @@ def test_the_quota_holds_ranks_of_emulated_hosts_back(env: Environment, able: No
     words += ["--output", str(tmp_path / "out"), *places(env)]
     program = str(default_cache() / OpenMpi(env.prefix, default_cache()).prepare())
     before = Path("/proc/self/cgroup").read_text()
-    child = subprocess.Popen(
-        [sys.executable, "-m", "ddl_validate.allreduce", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        end = time.monotonic() + 120
-        while len(ranks := running(program)) < 2:
-            assert child.poll() is None and time.monotonic() < end, "the ranks do not start"
-            time.sleep(0.05)
+    with started(words, program, 2) as (child, ranks):
         groups = [Path(f"/proc/{pid}/cgroup").read_text() for pid in ranks]
         own = Path(f"/proc/{child.pid}/cgroup").read_text()
         out, _ = child.communicate(timeout=120)
-    finally:
-        child.kill()
-        child.wait()
     assert child.returncode == 0
     share = json.loads(out)["cpu_share"]
     name = Path(share["group"]).name
@@ -638,19 +609,8 @@ def test_the_report_shows_bandwidth_processor_time_and_the_speed_of_the_cores(
 ) -> None:
     allowed(Clock)
     words = ["run", "--scenario", "1x2", "--peers", "ddl,openmpi,oneccl", "--sizes", "4K,1M", "--least", "2"]
-    words += [
-        "--budget",
-        "0",
-        "--rounds",
-        "2",
-        "--settings",
-        "defaults",
-        "--cpu-share",
-        "0.5",
-        "--output",
-        tmp_path / "out",
-    ]
-    done = bench(*words, *places(env, oneccl=tmp_path))
+    words += ["--budget", "0", "--rounds", "2", "--settings", "defaults", "--cpu-share", "0.5"]
+    done = bench(*words, "--output", tmp_path / "out", *places(env, oneccl=tmp_path))
     # oneCCL was asked for by name, so that the run is incomplete without it
     assert done.rc == 3, done.err
     document = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -694,7 +654,7 @@ def test_oneccl_measures(env: Environment, tmp_path: Path) -> None:
     """Where somebody has installed it: $DDL_BENCH_ONECCL names the prefix of the wheels."""
     given = os.environ.get("DDL_BENCH_ONECCL")
     if not given:
-        pytest.skip(f"no oneCCL: {OneCcl.remedy()}, and set DDL_BENCH_ONECCL=DIR")
+        pytest.skip(f"no oneCCL: {OneCcl.remedy}, and set DDL_BENCH_ONECCL=DIR")
     words = ["run", "--scenario", "1x2", "--peers", "oneccl", "--sizes", "4K,1M", "--budget", "0", "--json"]
     words += ["--rounds", "1", "--settings", "defaults", "--output", tmp_path / "out"]
     document: dict[str, Any] = json.loads(bench(*words, *places(env, oneccl=Path(given))).ok().out)

@@ -67,7 +67,7 @@ def test_ranks_that_share_a_gpu(env: Environment, stand_ins: Path, tmp_path: Pat
 IDLE = """
 import sys
 from ddl_validate.gpu import timing
-timing.{subject}.allreduce = lambda self, address, count: None
+timing.{subject}.allreduce = lambda self, buffer: None
 sys.exit(timing.main([{peer!r}, "4096", "0", "1", "1", "1"]))
 """
 

@@ -10,7 +10,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ddl_validate.allreduce.programs import default_cache
 from ddl_validate.allreduce.scenarios import named
 from ddl_validate.allreduce.sizes import show_seconds
 from ddl_validate.allreduce.testbed import DirectTestbed
-from ddl_validate.cluster import Cluster, ClusterSpec, missing_requirements
+from ddl_validate.cluster import Cluster, ClusterSpec
 from ddl_validate.report.__main__ import main as report
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -52,13 +53,6 @@ def mpich() -> Path:
 @pytest.fixture(scope="session")
 def gloo() -> Path:
     return environment_of_peer("peers-gloo", "pytorch")
-
-
-@pytest.fixture(scope="session")
-def able() -> None:
-    reasons = missing_requirements()
-    if reasons:
-        pytest.skip("; ".join(reasons))
 
 
 def bench(*words: str | Path, timeout: float = 300, cwd: Path = ROOT, **variables: str) -> Result:
@@ -137,13 +131,9 @@ def test_every_peer_on_one_host(env: Environment, mpich: Path, gloo: Path, tmp_p
     document = json.loads(done.out)
     check_document(document, ["1x2"], [4 * KIB, MIB])
     assert document == json.loads((out / "results.json").read_text())
-    assert {cell["setting"] for cell in document["scenarios"][0]["cells"] if cell["peer"] == "openmpi"} >= {
-        "defaults",
-        "ring",
-        "Rabenseifner",
-        "recursive doubling",
-        "ring in segments of 256 KiB",
-    }
+    fixed = {"ring", "Rabenseifner", "recursive doubling", "ring in segments of 256 KiB"}
+    cells = document["scenarios"][0]["cells"]
+    assert {cell["setting"] for cell in cells if cell["peer"] == "openmpi"} >= {"defaults", *fixed}
     page = (out / "allreduce.html").read_text()
     assert "Plotly" in page and "MPICH" in page
 
@@ -177,18 +167,8 @@ def test_every_peer_on_emulated_hosts(
     env: Environment, able: None, mpich: Path, gloo: Path, tmp_path: Path
 ) -> None:
     words = ["run", "--hosts", "2,1,1", "--racks", "2", "--order", "shuffled", "--uplink-rate", "100mbit"]
-    words += [
-        "--sizes",
-        "4K,260K",
-        "--budget",
-        "0.1",
-        "--rounds",
-        "2",
-        "--settings",
-        "defaults",
-        "--measure-links",
-        "--json",
-    ]
+    words += ["--sizes", "4K,260K", "--budget", "0.1", "--rounds", "2", "--settings", "defaults"]
+    words += ["--measure-links", "--json"]
     done = bench(*words, "--output", str(tmp_path), *places(env, mpich=mpich, gloo=gloo)).ok()
     document = json.loads(done.out)
     check_document(document, ["2+1+1-2racks-shuffled"], [4 * KIB, 260 * KIB])
@@ -225,23 +205,17 @@ def test_real_hosts_by_name_and_by_scheduler(env: Environment, able: None, tmp_p
     words = ["run", "--peers", "ddl,openmpi", "--sizes", "4K", "--budget", "0.1", "--settings", "defaults"]
     words += ["--rounds", "1", "--json", *places(env)]
     command = [sys.executable, "-m", "ddl_validate.allreduce", *words]
-    variables = {
-        "PYTHONPATH": PYTHONPATH,
-        "DDL_BENCH_CACHE": str(tmp_path / "cache"),
-        "HOME": str(Path.home()),
-    }
+    cache = str(tmp_path / "cache")
+    variables = {"PYTHONPATH": PYTHONPATH, "DDL_BENCH_CACHE": cache, "HOME": str(Path.home())}
     job = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "h1 2 h2 1"}
     with Cluster(spec) as cluster:
-        for number, (options, extra, ranks) in enumerate(
-            [
-                (["-H", "h1:1,h2:2", "--host-rate", "10gbit"], {}, ["h1", "h2", "h2"]),
-                (["--hosts-from", "scheduler", "--order", "shuffled"], job, ["h1", "h2", "h1"]),
-            ]
-        ):
-            output = ["--output", str(tmp_path / str(number))]
-            done = cluster.run(
-                "h1", [*command, *options, *output], timeout=120, env={**variables, **extra}, cwd=tmp_path
-            )
+        runs: list[tuple[list[str], dict[str, str], list[str]]] = [
+            (["-H", "h1:1,h2:2", "--host-rate", "10gbit"], {}, ["h1", "h2", "h2"]),
+            (["--hosts-from", "scheduler", "--order", "shuffled"], job, ["h1", "h2", "h1"]),
+        ]
+        for number, (options, extra, ranks) in enumerate(runs):
+            line = [*command, *options, "--output", str(tmp_path / str(number))]
+            done = cluster.run("h1", line, timeout=120, env={**variables, **extra}, cwd=tmp_path)
             assert done.returncode == 0, done.stdout + done.stderr
             document = json.loads(done.stdout)
             (one,) = document["scenarios"]
@@ -300,16 +274,11 @@ def start(
 
 
 def test_a_wrong_sum_is_found(env: Environment, testbed: DirectTestbed, tmp_path: Path) -> None:
-    source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
-    source.write_text(WRONG)
-    subprocess.run(
-        [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60
-    )
     assert start(env, testbed, "4096,65536") == [4096, 65536]
     # in the first repetition (4321 + 3 r) mod 1024 is 225 and 228
     expected = r"wrong sum at 64 KiB: element 4321 on rank 1 is 454, not 453"
     with pytest.raises(WrongSum, match=expected) as caught:
-        start(env, testbed, "4096,65536", LD_PRELOAD=str(library))
+        start(env, testbed, "4096,65536", LD_PRELOAD=preloaded(env, tmp_path, WRONG))
     assert caught.value.__notes__ == ["[4096]"]
 
 
@@ -339,8 +308,8 @@ def preloaded(env: Environment, folder: Path, source: str) -> str:
     """A library of the source, for LD_PRELOAD."""
     library = folder / "libpreloaded.so"
     (folder / "preloaded.c").write_text(source)
-    command = [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, folder / "preloaded.c"]
-    subprocess.run(command, check=True, timeout=60)
+    command = [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-pthread", "-o", library]
+    subprocess.run([*command, folder / "preloaded.c"], check=True, timeout=60)
     return str(library)
 
 
@@ -358,22 +327,15 @@ def test_the_time_of_a_call_is_the_slowest_rank_s(
 ) -> None:
     """Rank 1 leaves each call 50 ms later than rank 0."""
     setting = Setting("test", {"LD_PRELOAD": preloaded(env, tmp_path, ONE_RANK_LATE)})
-    samples: list[launch.Sample] = []
     order = OpenMpi(env.prefix, default_cache()).launch(testbed, setting, [str(MIB), "0", "5", "5", "1"])
-    launch.run(testbed, order, 60, samples.append)
-    (sample,) = samples
+    (sample,) = launch.run(testbed, order, 60).samples
     assert len(sample.times.seconds) == 5 and min(sample.times.seconds) >= 0.05
 
 
 def test_a_wrong_sum_makes_the_command_fail(env: Environment, tmp_path: Path) -> None:
-    source, library = tmp_path / "wrong.c", tmp_path / "libwrong.so"
-    source.write_text(WRONG)
-    subprocess.run(
-        [env.prefix / "bin" / "mpicc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60
-    )
     words = ["run", "--scenario", "1x2", "--peers", "openmpi", "--sizes", "4K,64K", "--budget", "0.1"]
     words += ["--settings", "defaults", "--output", str(tmp_path / "out"), "--json", *places(env)]
-    done = bench(*words, LD_PRELOAD=str(library))
+    done = bench(*words, LD_PRELOAD=preloaded(env, tmp_path, WRONG))
     assert done.rc == 1, done.err
     (failure,) = json.loads(done.out)["failures"]
     assert failure["wrong"] and failure["peer"] == "openmpi" and "element 4321 on rank 1" in failure["reason"]
@@ -408,21 +370,31 @@ def running(program: str) -> list[str]:
     return found
 
 
+@contextmanager
+def started(
+    words: Sequence[str], program: str, ranks: int
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The command, and the pids of the ranks that it has started; it is ended in any case."""
+    command = [sys.executable, "-m", "ddl_validate.allreduce", *words]
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 120
+        while len(pids := running(program)) < ranks:
+            assert child.poll() is None and time.monotonic() < end, "the ranks do not start"
+            time.sleep(0.05)
+        yield child, pids
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_a_stopped_run_leaves_no_ranks(env: Environment, tmp_path: Path) -> None:
     words = ["run", "--scenario", "1x2", "--peers", "openmpi", "--sizes", "64M", "--budget", "1000"]
     words += ["--most", "100000", "--settings", "defaults", "--output", str(tmp_path / "out"), *places(env)]
     program = str(default_cache() / OpenMpi(env.prefix, default_cache()).prepare())
-    child = subprocess.Popen([sys.executable, "-m", "ddl_validate.allreduce", *words], cwd=ROOT)
-    try:
-        end = time.monotonic() + 60
-        while not running(program):
-            assert child.poll() is None and time.monotonic() < end, "the ranks do not start"
-            time.sleep(0.1)
+    with started(words, program, 1) as (child, _):
         child.terminate()
         assert child.wait(40) == 128 + signal.SIGTERM
-    finally:
-        child.kill()
-        child.wait()
     assert not left_over(program), "ranks are left over"
 
 
@@ -453,20 +425,8 @@ def test_a_peer_that_is_missing_or_broken_is_named_and_the_rest_is_measured(
         (broken / "bin" / name).chmod(0o755)
     empty = tmp_path / "empty"
     empty.mkdir()
-    words = [
-        "run",
-        "--scenario",
-        "1x2",
-        "--sizes",
-        "4K",
-        "--budget",
-        "0.1",
-        "--rounds",
-        "1",
-        "--settings",
-        "defaults",
-        "--json",
-    ]
+    words = ["run", "--scenario", "1x2", "--sizes", "4K", "--budget", "0.1", "--rounds", "1"]
+    words += ["--settings", "defaults", "--json"]
     done = bench(*words, "--output", str(tmp_path / "out"), *places(env, mpich=broken, gloo=empty))
     assert done.rc == 3, done.err
     document = json.loads(done.out)
@@ -519,16 +479,8 @@ def test_what_cannot_be_understood_is_an_error_with_a_remedy(
 
 def test_help_teaches() -> None:
     text = bench("run", "--help").ok().out
-    for word in (
-        "exit codes:",
-        "examples:",
-        "--resume",
-        "--hosts-from",
-        "--measure-links",
-        "--cpu-share",
-        "--bind",
-        "--rounds",
-    ):
+    options = ("--resume", "--hosts-from", "--measure-links", "--cpu-share", "--bind", "--rounds")
+    for word in ("exit codes:", "examples:", *options):
         assert word in text
     assert "4x2-2racks-shuffled" in bench("scenarios").ok().out
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,28 +89,11 @@ def pids_of(cluster: Cluster) -> list[int]:
     return [pid for pid, _ in cluster._pids.values()]
 
 
-@pytest.fixture
-def able() -> None:
-    reasons = missing_requirements()
-    if reasons:
-        pytest.skip("; ".join(reasons))
-
-
 @pytest.fixture(scope="module")
-def pair() -> Iterator[Cluster]:
+def pair(able: None) -> Iterator[Cluster]:
     """Two racks of one host; the uplinks are slower than the links."""
-    reasons = missing_requirements()
-    if reasons:
-        pytest.skip("; ".join(reasons))
-    spec = ClusterSpec.even(
-        hosts=2,
-        slots=2,
-        racks=2,
-        link_rate="400mbit",
-        uplink_rate="80mbit",
-        environment={"GREETING": "a b"},
-        shared=(sys.prefix,),
-    )
+    rates = {"link_rate": "400mbit", "uplink_rate": "80mbit"}
+    spec = ClusterSpec.even(2, 2, 2, environment={"GREETING": "a b"}, shared=(sys.prefix,), **rates)
     with Cluster(spec) as cluster:
         yield cluster
 
@@ -149,40 +133,40 @@ while data := peer.recv(1 << 20):
     began = began or time.monotonic(); total += len(data)
 print(total * 8 / (time.monotonic() - began))
 """
-SEND = "import socket, sys; s = socket.create_connection((sys.argv[1], 5001)); s.sendall(bytes(20_000_000))"
+SEND = """
+import socket, sys
+socket.create_connection((sys.argv[1], 5001), 10).sendall(bytes(int(sys.argv[2])))
+"""
+
+
+@contextmanager
+def receiver(cluster: Cluster, host: str) -> Iterator[subprocess.Popen[str]]:
+    """A process on a host that is ready to receive, and prints the rate."""
+    command = cluster.command(host, [PYTHON, "-c", RECEIVE])
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        yield child
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_the_slowest_link_sets_the_rate(pair: Cluster) -> None:
-    receiver = subprocess.Popen(
-        pair.command("h2", [PYTHON, "-c", RECEIVE]), stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert receiver.stdout and receiver.stdout.readline() == "ready\n"
-        pair.run("h1", [PYTHON, "-c", SEND, "h2"], timeout=60, check=True)
-        out, _ = receiver.communicate(timeout=60)
-    finally:
-        receiver.kill()
-        receiver.wait()
+    with receiver(pair, "h2") as child:
+        pair.run("h1", [PYTHON, "-c", SEND, "h2", "20_000_000"], timeout=60, check=True)
+        out, _ = child.communicate(timeout=60)
     assert 0.8 * 80e6 < float(out) < 1.1 * 80e6
 
 
 def test_links_count_what_they_carry(able: None) -> None:
     """A known number of bytes from h1 to h2, over the uplinks of both racks."""
     size = 3_000_000
-    receive = (
-        "import socket; s = socket.create_server(('', 5001)); s.settimeout(20); print('ready', flush=True)\n"
-        "c, _ = s.accept(); c.settimeout(20)\n"
-        "while c.recv(1 << 20): pass"
-    )
-    send = f"import socket; socket.create_connection(('h2', 5001), 10).sendall(bytes({size}))"
     with Cluster(ClusterSpec.even(hosts=2, racks=2)) as cluster:
         before = cluster.sent_bytes()
-        server = subprocess.Popen(
-            cluster.command("h2", [PYTHON, "-c", receive]), stdout=subprocess.PIPE, text=True
-        )
-        assert server.stdout and server.stdout.readline() == "ready\n"
-        cluster.run("h1", [PYTHON, "-c", send], timeout=20, check=True)
-        server.wait(20)
+        with receiver(cluster, "h2") as child:
+            cluster.run("h1", [PYTHON, "-c", SEND, "h2", str(size)], timeout=20, check=True)
+            child.wait(20)
         after = cluster.sent_bytes()
     carried = {link: after[link] - count for link, count in before.items()}
     forward = {"h1 out", "rack0 out", "rack1 in", "h2 in"}
@@ -359,14 +343,8 @@ def test_odd_hosts(able: None, tmp_path: Path) -> None:
 
 def test_command_line(able: None, tmp_path: Path) -> None:
     def cluster(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "ddl_validate.cluster", "--state", str(tmp_path / "state"), *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        command = [sys.executable, "-m", "ddl_validate.cluster", "--state", str(tmp_path / "state"), *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert cluster("status").returncode == 1
     up = cluster("up", "--slots", "2,1", "--life", "60")

@@ -77,14 +77,8 @@ def test_one_gpu(check: Check) -> None:
 
     text, page = check.json.read_text(), check.html.read_text()
     assert platform.node() not in text and "0000:10:00" not in text and str(check.env.prefix) not in text
-    for words in (
-        "DDL on GPUs: passed",
-        "by CUDA IPC",
-        "share of copies within it",
-        "share of the link",
-        "DDL: calls",
-        "stand-in for a GPU",
-    ):
+    shares = ("share of copies within it", "share of the link")
+    for words in ("DDL on GPUs: passed", "by CUDA IPC", *shares, "DDL: calls", "stand-in for a GPU"):
         assert words in page, words
     assert "http" not in page.partition("<script")[0]
 

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from typing import Any
 
-import pytest
-from program_runner import ROOT, Environment
+from program_runner import PYTHONPATH, Environment, run_program
 
-from ddl_validate.cluster import missing_requirements
 from ddl_validate.launch import start_cost
 
 
-@pytest.fixture
-def able() -> None:
-    reasons = missing_requirements()
-    if reasons:
-        pytest.skip("; ".join(reasons))
-
-
 def measured(env: Environment, program: str, *words: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", f"ddl_validate.launch.{program}", "--prefix", str(env.prefix), *words],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    command = [sys.executable, "-m", f"ddl_validate.launch.{program}", "--prefix", str(env.prefix), *words]
+    done = run_program(command, 200, PYTHONPATH=PYTHONPATH)
+    found: dict[str, Any] = json.loads(done.ok().out)
     return found
 
 

@@ -219,32 +219,18 @@ class Stub(Peer):
     def __init__(self, name: str) -> None:
         self.name = name  # type: ignore[misc]
 
-    found_in = remedy = version = prepare = settings = launch = lambda *_: None  # type: ignore[assignment]
+    version = prepare = settings = launch = lambda *_: None  # type: ignore[assignment]
 
 
 def test_the_settings_of_the_last_record_are_looked_at_first() -> None:
-    turns = [
-        Turn(Stub(peer), Setting(name), Setting(name))
-        for peer, name in (
-            ("ddl", "defaults"),
-            ("openmpi", "defaults"),
-            ("openmpi", "ring in segments of 256 KiB"),
-            ("openmpi", "odd"),
-            ("mpich", "defaults"),
-            ("mpich", "ring"),
-        )
-    ]
+    openmpi = [("openmpi", name) for name in ("defaults", "ring in segments of 256 KiB", "odd")]
+    settings = [("ddl", "defaults"), *openmpi, ("mpich", "defaults"), ("mpich", "ring")]
+    turns = [Turn(Stub(peer), Setting(name), Setting(name)) for peer, name in settings]
 
     def names(crowded: bool) -> list[tuple[str, str]]:
-        found = in_order(turns, [("mpich", "ring")], crowded)
-        return [(turn.peer.name, turn.setting.name) for turn in found]
+        return [turn.key for turn in in_order(turns, [("mpich", "ring")], crowded)]
 
-    assert names(True) == [
-        ("mpich", "ring"),
-        ("openmpi", "defaults"),
-        ("openmpi", "ring in segments of 256 KiB"),
-        ("openmpi", "odd"),
-    ]
+    assert names(True) == [("mpich", "ring"), *openmpi]
     assert ("mpich", "defaults") in names(False)
 
 

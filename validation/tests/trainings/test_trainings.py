@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from program_runner import run_program
 
 from ddl_validate.allreduce.place import Place
 from ddl_validate.common.environment import missing_modules
@@ -129,20 +128,12 @@ def test_the_slowest_link() -> None:
 
 
 def test_every_model_is_trained_on_data_that_it_is_made_for() -> None:
-    listed = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import json; from tf_cnn_benchmarks.models import MODELS as m\n"
-            "print(json.dumps({data: list(models) for data, models in m.items()}))",
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "validation/programs/tf_cnn_benchmarks/src")},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    code = (
+        "import json; from tf_cnn_benchmarks.models import MODELS as m\n"
+        "print(json.dumps({data: list(models) for data, models in m.items()}))"
     )
-    models = json.loads(listed.stdout)
+    source = str(ROOT / "validation/programs/tf_cnn_benchmarks/src")
+    models = json.loads(run_program([sys.executable, "-c", code], 60, PYTHONPATH=source).ok().out)
     assert {"densenet100_k24", "resnet110_v2"} <= set(models["cifar10"])
     for model in {*models["imagenet"], *models["cifar10"]}:
         assert model in models[data_of(model)], model
@@ -280,11 +271,8 @@ def test_medians_and_what_was_measured_before(tmp_path: Path) -> None:
     assert cells.rows[1][1] == "failed" and "overlap" not in cells.headings
     path.write_text(path.read_text()[:-5])
     assert Document(path, HEAD, fresh=False).rows == []
-    for text in (
-        "[]",
-        '{"kind": "trainings", "schema": 1}',
-        '{"kind": "trainings", "schema": 0, "rows": []}',
-    ):
+    others = ('{"kind": "trainings", "schema": 1}', '{"kind": "trainings", "schema": 0, "rows": []}')
+    for text in ("[]", *others):
         path.write_text(text)
         with pytest.raises(ValueError, match="measure it again"):
             read(path)
@@ -320,8 +308,7 @@ def test_what_fails_is_named_and_the_others_go_on(tmp_path: Path, capsys: pytest
     )
     env, output = fake_environment(tmp_path / "env", body), tmp_path / "examples.json"
     words = ["examples", "--env", str(env), "--output", str(output), "--method"]
-    for record in ("ddl-tensorflow-2.0.0-h1_0",):
-        (env / "conda-meta" / f"{record}.json").write_text("{}")
+    (env / "conda-meta/ddl-tensorflow-2.0.0-h1_0.json").write_text("{}")
     assert cli.main([*words, "tf1", "--method", "pytorch", "--method", "keras"]) == 1
     printed = capsys.readouterr()
     assert "all is lost" in printed.err and str(tmp_path / "logs/examples-tf1-2-1.log") in printed.err

@@ -18,7 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-from ddl_validate.cluster import missing_requirements
 from ddl_validate.trainings import drift_cost
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,14 +33,8 @@ def command(work: str, output: Path, *arguments: str, env: Path = PREFIX) -> lis
 
 
 def train(work: str, output: Path, *arguments: str, rc: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(work, output, *arguments),
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    words, env = command(work, output, *arguments), {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=500)
     assert done.returncode == rc, done.stdout + done.stderr
     return done
 
@@ -158,9 +151,7 @@ def test_horovod_without_ddl_by_both_launchers(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
-    if reasons := missing_requirements():
-        pytest.skip(f"no hosts can be emulated here: {'; '.join(reasons)}")
+def test_pytorch_on_emulated_hosts(able: None, tmp_path: Path) -> None:
     needs_package("ddl-pytorch-*")
     output = tmp_path / "speed.json"
     names = ("torch-independent", "torch-ddl", "torch-gloo")
@@ -181,10 +172,8 @@ def test_pytorch_on_emulated_hosts(tmp_path: Path) -> None:
     assert "-topology" in " ".join(rows["torch-ddl"]["command"])
 
 
-def test_on_two_racks(tmp_path: Path) -> None:
+def test_on_two_racks(able: None, tmp_path: Path) -> None:
     """Bytes on the uplink are those of the gradients; a method that fails does not stop the others."""
-    if reasons := missing_requirements():
-        pytest.skip("; ".join(reasons))
     output = tmp_path / "digits.json"
     words = ["--hosts", "1,1", "--epochs", "2", "--rounds", "1"]
     done = train("digits", output, *words, *methods("torch-ddl", "torch-gloo"), "--timeout", "150")
@@ -243,9 +232,8 @@ def _until(holds: Callable[[], bool], seconds: float) -> None:
 
 
 def _processes_with(word: str) -> list[psutil.Process]:
-    return [
-        process for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or ())
-    ]
+    processes = psutil.process_iter(["cmdline"])
+    return [process for process in processes if word in (process.info["cmdline"] or ())]
 
 
 def test_what_the_comparison_of_weights_costs() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from ..testbed import Testbed
+from ...common.running import run_text
+from ..cpu_share import CpuShare
+from ..errors import PeerMissing
+from ..scenarios import Scenario
+from ..testbed import DirectTestbed, EmulatedTestbed, Testbed
 
 #: Where buffers may lie: in the host's memory, or in that of NVIDIA's GPUs.
 MEMORIES = ("host", "cuda")
@@ -26,9 +31,6 @@ class Setting:
     instead: Setting | None = None
     refusal: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        return {"setting": self.name, "options": self.options}
-
 
 @dataclass(frozen=True)
 class Launch:
@@ -38,18 +40,29 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+def run_tool(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What a program of a prefix prints; PeerMissing where it cannot be run."""
+    try:
+        return run_text([str(program), *arguments], 60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PeerMissing(f"{program}: {error}") from error
+
+
 class Peer(ABC):
     """An all-reduce implementation, installed in a prefix.
 
     Its ranks speak the protocol of programs/timing.h and take that program's arguments. optional: where it is
     missing and was not asked for by name, the run is complete without it; the report says that it is missing.
-    memories: the kinds of memory that it reduces, of MEMORIES.
+    memories: the kinds of memory that it reduces, of MEMORIES. marks: patterns of the files by which a prefix
+    that holds it is known. remedy: how to install it, for the error that it is missing.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     optional: ClassVar[bool] = False
     memories: ClassVar[tuple[str, ...]] = ("host",)
+    marks: ClassVar[tuple[str, ...]] = ()
+    remedy: ClassVar[str] = ""
 
     #: The format in which it sends, of bounds.WIRE_FORMATS.
     wire: str = "full"
@@ -61,14 +74,9 @@ class Peer(ABC):
         self.cache = cache
 
     @classmethod
-    @abstractmethod
     def found_in(cls, prefix: Path) -> bool:
         """Whether a prefix looks like one that holds the peer."""
-
-    @classmethod
-    @abstractmethod
-    def remedy(cls) -> str:
-        """How to install it, for the error that it is missing."""
+        return all(any(prefix.glob(mark)) for mark in cls.marks)
 
     @abstractmethod
     def version(self) -> str:
@@ -81,9 +89,9 @@ class Peer(ABC):
         Returns a text that changes whenever something else is installed: times of before count no more.
         """
 
-    @abstractmethod
     def settings(self, testbed: Testbed) -> list[Setting]:
         """The settings that make sense in this testbed, defaults first. May write files into its folder."""
+        return [Setting("defaults")]
 
     @abstractmethod
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
@@ -92,3 +100,29 @@ class Peer(ABC):
     def folders(self) -> list[Path]:
         """Folders that every host must see."""
         return [self.prefix, self.cache]
+
+
+class CompiledPeer(Peer):
+    """One whose timing program is compiled with its libraries."""
+
+    @abstractmethod
+    def program(self) -> Path:
+        """The timing program, compiled at first use."""
+
+    def prepare(self) -> str:
+        return self.program().name
+
+
+def open_testbed(
+    scenario: Scenario,
+    peers: Sequence[Peer],
+    *,
+    interface: str | None = None,
+    shared: Path | None = None,
+    bind: str = "auto",
+    share: CpuShare | None = None,
+) -> Testbed:
+    """The place for a scenario's ranks. shared: a folder that real hosts see."""
+    if len(scenario.slots) == 1 or scenario.names:
+        return DirectTestbed(scenario, interface, shared if scenario.names else None, bind, share)
+    return EmulatedTestbed(scenario, [folder for peer in peers for folder in peer.folders()], bind, share)

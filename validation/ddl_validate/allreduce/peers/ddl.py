@@ -11,7 +11,7 @@ from typing import ClassVar
 from ..errors import PeerMissing
 from ..programs import compiled
 from ..testbed import Testbed
-from .base import Launch, Peer, Setting
+from .base import CompiledPeer, Launch, Setting
 from .gpu import facts_of, timing
 from .openmpi import launcher
 
@@ -22,7 +22,7 @@ _LARGEST = 1023
 _VERSION = re.compile(r"libddl\.so\.(\d+\.\d+\.\d+)$")
 
 
-class Ddl(Peer):
+class Ddl(CompiledPeer):
     """ddl_allreduce of libddl.so.
 
     options: added to DDL_OPTIONS
@@ -33,16 +33,10 @@ class Ddl(Peer):
     name = "ddl"
     title = "DDL"
     memories: ClassVar[tuple[str, ...]] = ("host", "cuda")
+    marks: ClassVar[tuple[str, ...]] = ("lib/libddl.so", "include/ddl.h")
+    remedy = "wmlce env create powerai powerai"
     options: str = ""
     describe_racks: bool = True
-
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return (prefix / "lib" / "libddl.so").exists() and (prefix / "include" / "ddl.h").exists()
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "wmlce env create powerai powerai"
 
     def version(self) -> str:
         library = self.prefix / "lib" / "libddl.so"
@@ -55,7 +49,7 @@ class Ddl(Peer):
         if self.memory == "cuda":
             facts = facts_of(self.prefix)
             return f"DDL {self.version()}, NCCL {facts.nccl}, on {', '.join(facts.gpus)}"
-        return self.program().name
+        return super().prepare()
 
     def program(self) -> Path:
         """The timing program, compiled at first use."""
@@ -92,7 +86,7 @@ class Ddl(Peer):
         if self.memory == "cuda":
             return timing(self.prefix, testbed, self.name, setting.options, arguments)
         program = [str(self.program()), *arguments, *self._tolerances(testbed)]
-        return launcher(self.prefix, testbed, setting.options, program, "hosts.ddl")
+        return launcher(self.prefix, testbed, setting.options, program)
 
     def _tolerances(self, testbed: Testbed) -> list[str]:
         """How far a sum may be off: RELATIVE to it, and ABSOLUTE; nothing where it is exact.

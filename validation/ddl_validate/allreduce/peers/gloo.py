@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..errors import PeerMissing
 from ..programs import PACKAGE, SOURCES
@@ -14,10 +15,7 @@ from .base import Launch, Peer, Setting
 from .openmpi import launcher
 
 _VERSION = re.compile(r"^__version__\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-
-
-def _version_file(prefix: Path) -> Path | None:
-    return next(iter(sorted(prefix.glob("lib/python3*/site-packages/torch/version.py"))), None)
+_VERSION_FILE = "lib/python3*/site-packages/torch/version.py"
 
 
 class Gloo(Peer):
@@ -26,18 +24,12 @@ class Gloo(Peer):
 
     name = "gloo"
     title = "Gloo"
+    marks: ClassVar[tuple[str, ...]] = (_VERSION_FILE,)
+    remedy = "wmlce env create peers-gloo pytorch"
     started_by: Path | None = None
 
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return _version_file(prefix) is not None
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "wmlce env create peers-gloo pytorch"
-
     def version(self) -> str:
-        file = _version_file(self.prefix)
+        file = min(self.prefix.glob(_VERSION_FILE), default=None)
         match = _VERSION.search(file.read_text()) if file else None
         if not match:
             raise PeerMissing(f"{self.prefix}: its Python has no torch")
@@ -66,7 +58,7 @@ class Gloo(Peer):
             "MASTER_PORT": str(random.randrange(20000, 32000)),
         }
         program = [str(self.prefix / "bin" / "python"), str(SOURCES / "bench_gloo.py"), *arguments]
-        return launcher(self.started_by, testbed, {**setting.options, **rendezvous}, program, "hosts.gloo")
+        return launcher(self.started_by, testbed, {**setting.options, **rendezvous}, program)
 
     def folders(self) -> list[Path]:
         return [*super().folders(), *([self.started_by] if self.started_by else []), PACKAGE]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,14 +13,12 @@ from ..testbed import Testbed
 from .base import Launch
 from .openmpi import launcher
 
-_facts_by_prefix: dict[Path, Facts] = {}
+_read_once = functools.cache(of_prefix)
 
 
 def facts_of(prefix: Path) -> Facts:
     """What the driver says in an environment, read once. PeerMissing where there is no GPU."""
-    if prefix not in _facts_by_prefix:
-        _facts_by_prefix[prefix] = of_prefix(prefix)
-    facts = _facts_by_prefix[prefix]
+    facts = _read_once(prefix)
     if not facts.gpus:
         raise PeerMissing(facts.problem)
     return facts
@@ -30,4 +29,4 @@ def timing(
 ) -> Launch:
     """The timing loop of gpu/timing.py on all ranks."""
     program = module_command(prefix, "gpu.timing", peer, *arguments)
-    return launcher(prefix, testbed, {**module_variables(), **options}, program, f"hosts.{peer}")
+    return launcher(prefix, testbed, {**module_variables(), **options}, program)

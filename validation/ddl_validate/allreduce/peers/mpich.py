@@ -3,66 +3,49 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..errors import PeerMissing
 from ..programs import compiled
 from ..testbed import Testbed
-from .base import Launch, Peer, Setting
+from .base import CompiledPeer, Launch, Setting, run_tool
 
 _VERSION = re.compile(r"^MPICH Version:\s*(\S+)", re.MULTILINE)
 
 
-def hydra(
-    prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str], file: str
-) -> Launch:
+def hydra(prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str]) -> Launch:
     """mpiexec.hydra of a prefix with one rank after the other on the hosts of the testbed's sequence.
 
-    options: variables of the ranks' environment. file: name of the host file to write into the testbed's
-    folder.
+    options: variables of the ranks' environment.
     """
-    hosts = testbed.folder / file
-    hosts.write_text("".join(f"{host}\n" for host in testbed.sequence))
-    command = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(hosts), "-n", str(len(testbed.sequence))]
+    command = [str(prefix / "bin" / "mpiexec.hydra"), "-f", str(testbed.hostfile())]
+    command += ["-n", str(len(testbed.sequence))]
     for name, value in {**options, **testbed.variables}.items():
         command += ["-genv", name, value]
     return Launch([*command, *program])
 
 
-class Mpich(Peer):
+class Mpich(CompiledPeer):
     """MPI_Allreduce of MPICH, started by its own launcher Hydra."""
 
     name = "mpich"
     title = "MPICH"
-
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return (prefix / "bin" / "mpichversion").exists()
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "wmlce env create peers-mpich mpich"
+    marks: ClassVar[tuple[str, ...]] = ("bin/mpichversion",)
+    remedy = "wmlce env create peers-mpich mpich"
 
     def version(self) -> str:
         program = self.prefix / "bin" / "mpichversion"
-        try:
-            done = subprocess.run([str(program)], capture_output=True, text=True, timeout=30, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise PeerMissing(f"{program}: {error}") from error
+        done = run_tool(program)
         match = _VERSION.search(done.stdout)
         if done.returncode or not match:
             raise PeerMissing(f"{program} does not tell its version: {done.stdout}{done.stderr}")
         return match[1]
 
-    def prepare(self) -> str:
-        return self._program().name
-
-    def _program(self) -> Path:
-        return compiled(
-            "bench_mpi", self.prefix / "bin" / "mpicc", [], [self.prefix / "lib" / "libmpi.so.12"], self.cache
-        )
+    def program(self) -> Path:
+        library = self.prefix / "lib" / "libmpi.so.12"
+        return compiled("bench_mpi", self.prefix / "bin" / "mpicc", [], [library], self.cache)
 
     def settings(self, testbed: Testbed) -> list[Setting]:
         settings = [Setting("defaults")]
@@ -93,7 +76,6 @@ class Mpich(Peer):
         return settings
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
-        program = [str(self._program()), *arguments]
-        order = hydra(self.prefix, testbed, setting.options, program, "hosts.mpich")
+        order = hydra(self.prefix, testbed, setting.options, [str(self.program()), *arguments])
         first, *others = order.command
         return Launch([first, "-bind-to", "none", *others])

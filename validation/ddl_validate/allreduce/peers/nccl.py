@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 from ..errors import PeerMissing
@@ -19,14 +18,8 @@ class Nccl(Peer):
     title = "NCCL"
     optional = True
     memories: ClassVar[tuple[str, ...]] = ("cuda",)
-
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return (prefix / "lib" / "libddl.so").exists() and (prefix / "bin" / "mpirun").exists()
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "wmlce env create powerai powerai-gpu"
+    marks: ClassVar[tuple[str, ...]] = ("lib/libddl.so", "bin/mpirun")
+    remedy = "wmlce env create powerai powerai-gpu"
 
     def version(self) -> str:
         facts = facts_of(self.prefix)
@@ -36,9 +29,6 @@ class Nccl(Peer):
 
     def prepare(self) -> str:
         return f"NCCL {self.version()} on {', '.join(facts_of(self.prefix).gpus)}"
-
-    def settings(self, testbed: Testbed) -> list[Setting]:
-        return [Setting("defaults")]
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
         gpus, most = len(facts_of(self.prefix).gpus), max(testbed.scenario.slots)

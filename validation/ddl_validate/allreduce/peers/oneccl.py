@@ -5,43 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..errors import PeerMissing
 from ..programs import compiled_cpp
 from ..testbed import Testbed
-from .base import Launch, Peer, Setting
+from .base import CompiledPeer, Launch, Setting
 from .mpich import hydra
 
 _VERSION = re.compile(r"^oneccl_cpu-([0-9.]+)\.dist-info$")
 
 
-class OneCcl(Peer):
+class OneCcl(CompiledPeer):
     """ccl::allreduce. compiled_by: prefix of the MPICH whose header and compiler wrappers are used: the
     wheels hold the library of Intel MPI alone, which has the same binary interface."""
 
     name = "oneccl"
     title = "oneCCL"
     optional = True
+    marks: ClassVar[tuple[str, ...]] = ("lib/libccl.so.1", "include/oneapi/ccl.hpp")
+    # later wheels of the CPU build need a libccl.so.2 that only those for GPUs hold
+    remedy = "pip install --prefix DIR oneccl-cpu-devel==2021.15.2"
     compiled_by: Path | None = None
-
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return (prefix / "lib" / "libccl.so.1").exists() and (prefix / "include/oneapi/ccl.hpp").exists()
-
-    @classmethod
-    def remedy(cls) -> str:
-        # later wheels of the CPU build need a libccl.so.2 that only those for GPUs hold
-        return "pip install --prefix DIR oneccl-cpu-devel==2021.15.2"
 
     def version(self) -> str:
         folders = self.prefix.glob("lib/python3*/site-packages/oneccl_cpu-*.dist-info")
         versions = [match[1] for folder in folders if (match := _VERSION.match(folder.name))]
         return versions[0] if versions else "of unknown version"
 
-    def prepare(self) -> str:
-        return self._program().name
-
-    def _program(self) -> Path:
+    def program(self) -> Path:
         if self.compiled_by is None:
             raise PeerMissing("its timing program is compiled with the header of MPICH, which was not found")
         library = self.prefix / "lib"
@@ -68,18 +60,13 @@ class OneCcl(Peer):
         settings = [Setting("defaults", base)]
         if not testbed.crowded:
             settings.append(Setting("yielding", {**base, **yielding}))
-        for name, algorithm in (
-            ("direct", "direct"),
-            ("ring", "ring"),
-            ("Rabenseifner", "rabenseifner"),
-            ("recursive doubling", "recursive_doubling"),
-        ):
+        for name in ("direct", "ring", "Rabenseifner", "recursive doubling"):
+            algorithm = name.lower().replace(" ", "_")
             settings.append(Setting(name, {**base, "CCL_ALLREDUCE": algorithm}))
         return settings
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
-        program = [str(self._program()), *arguments]
-        command = hydra(self.prefix, testbed, setting.options, program, "hosts.oneccl").command
+        command = hydra(self.prefix, testbed, setting.options, [str(self.program()), *arguments]).command
         # the launcher finds its own parts by these
         return Launch(command, {name: setting.options[name] for name in ("I_MPI_ROOT", "LD_LIBRARY_PATH")})
 

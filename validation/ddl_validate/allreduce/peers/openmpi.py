@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from ..errors import PeerMissing
 from ..programs import compiled
 from ..sizes import show_size
 from ..testbed import Testbed
-from .base import Launch, Peer, Setting
+from .base import CompiledPeer, Launch, Setting, run_tool
 
 # Numbers of coll_tuned_allreduce_algorithm.
 RECURSIVE_DOUBLING, RING, SEGMENTED_RING, RABENSEIFNER = 3, 4, 5, 6
@@ -19,20 +19,16 @@ DEFAULT_SEGMENTS = (1 << 18,)
 _VERSION = re.compile(r"([0-9]+\.[0-9][\w.]*)")
 
 
-def launcher(
-    prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str], file: str
-) -> Launch:
+def launcher(prefix: Path, testbed: Testbed, options: dict[str, str], program: Sequence[str]) -> Launch:
     """mpirun of a prefix with one rank after the other on the hosts of the testbed's sequence.
 
-    options: variables of the ranks' environment. file: name of the host file to write into the testbed's
-    folder.
+    options: variables of the ranks' environment.
     """
-    hosts = testbed.folder / file
-    hosts.write_text("".join(f"{host}\n" for host in testbed.sequence))
     variables = {**options, **testbed.variables}
     if testbed.crowded:
         variables["OMPI_MCA_mpi_yield_when_idle"] = "1"
-    command = [str(prefix / "bin" / "mpirun"), "--hostfile", str(hosts), "--map-by", "seq:OVERSUBSCRIBE"]
+    command = [str(prefix / "bin" / "mpirun"), "--hostfile", str(testbed.hostfile())]
+    command += ["--map-by", "seq:OVERSUBSCRIBE"]
     # The timing programs bind themselves, in the same way for every peer; a launcher would do it in its own.
     command += ["--bind-to", "none", "-n", str(len(testbed.sequence))]
     for name in sorted(variables):
@@ -40,46 +36,26 @@ def launcher(
     return Launch([*command, *program], variables)
 
 
-def version_of(prefix: Path) -> str:
-    """Version of the Open MPI in a prefix."""
-    program = prefix / "bin" / "mpirun"
-    try:
-        done = subprocess.run(
-            [str(program), "--version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PeerMissing(f"{program}: {error}") from error
-    match = _VERSION.search(done.stdout)
-    if done.returncode or not match or "Open MPI" not in done.stdout:
-        raise PeerMissing(f"{program} --version does not tell an Open MPI: {done.stdout}{done.stderr}")
-    return match[1]
-
-
-class OpenMpi(Peer):
+class OpenMpi(CompiledPeer):
     """MPI_Allreduce of Open MPI. segments: bytes of a segment, each a setting of the segmented ring."""
 
     name = "openmpi"
     title = "Open MPI"
+    marks: ClassVar[tuple[str, ...]] = ("bin/prterun", "bin/mpicc")
+    remedy = "wmlce env create powerai powerai"
     segments: tuple[int, ...] = DEFAULT_SEGMENTS
 
-    @classmethod
-    def found_in(cls, prefix: Path) -> bool:
-        return (prefix / "bin" / "prterun").exists() and (prefix / "bin" / "mpicc").exists()
-
-    @classmethod
-    def remedy(cls) -> str:
-        return "wmlce env create powerai powerai"
-
     def version(self) -> str:
-        return version_of(self.prefix)
+        program = self.prefix / "bin" / "mpirun"
+        done = run_tool(program, "--version")
+        match = _VERSION.search(done.stdout)
+        if done.returncode or not match or "Open MPI" not in done.stdout:
+            raise PeerMissing(f"{program} --version does not tell an Open MPI: {done.stdout}{done.stderr}")
+        return match[1]
 
-    def prepare(self) -> str:
-        return self._program().name
-
-    def _program(self) -> Path:
-        return compiled(
-            "bench_mpi", self.prefix / "bin" / "mpicc", [], [self.prefix / "lib" / "libmpi.so"], self.cache
-        )
+    def program(self) -> Path:
+        library = self.prefix / "lib" / "libmpi.so"
+        return compiled("bench_mpi", self.prefix / "bin" / "mpicc", [], [library], self.cache)
 
     def settings(self, testbed: Testbed) -> list[Setting]:
         settings = [Setting("defaults")]
@@ -112,5 +88,4 @@ class OpenMpi(Peer):
         return Setting(name, options)
 
     def launch(self, testbed: Testbed, setting: Setting, arguments: Sequence[str]) -> Launch:
-        program = [str(self._program()), *arguments]
-        return launcher(self.prefix, testbed, setting.options, program, "hosts.openmpi")
+        return launcher(self.prefix, testbed, setting.options, [str(self.program()), *arguments])

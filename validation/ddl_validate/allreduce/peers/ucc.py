@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from ..errors import PeerMissing
 from ..testbed import Testbed
-from .base import Setting
+from .base import Setting, run_tool
 from .openmpi import OpenMpi
 
 
 def _has_component(prefix: Path) -> bool:
     """Whether the Open MPI in a prefix has the component coll/ucc, as ompi_info tells."""
     try:
-        done = subprocess.run(
-            [str(prefix / "bin" / "ompi_info"), "--parsable"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return "mca:coll:ucc:" in run_tool(prefix / "bin" / "ompi_info", "--parsable").stdout
+    except PeerMissing:
         return False
-    return "mca:coll:ucc:" in done.stdout
 
 
 class Ucc(OpenMpi):
@@ -32,18 +24,15 @@ class Ucc(OpenMpi):
     name = "ucc"
     title = "UCC"
     optional = True
+    remedy = "an Open MPI configured --with-ucc, such as that of HPC-X; the channel has none"
 
     @classmethod
     def found_in(cls, prefix: Path) -> bool:
         return super().found_in(prefix) and _has_component(prefix)
 
-    @classmethod
-    def remedy(cls) -> str:
-        return "an Open MPI configured --with-ucc, such as that of HPC-X; the channel has none"
-
     def prepare(self) -> str:
         if not _has_component(self.prefix):
-            raise PeerMissing(f"the Open MPI in {self.prefix} has no component coll/ucc; {self.remedy()}")
+            raise PeerMissing(f"the Open MPI in {self.prefix} has no component coll/ucc; {self.remedy}")
         return f"{super().prepare()} with coll/ucc"
 
     def settings(self, testbed: Testbed) -> list[Setting]:

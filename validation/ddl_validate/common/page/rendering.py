@@ -29,7 +29,6 @@ def render_sections(title: str, heading: str, parts: list[Any], skip_to: str = "
 
 
 def macro(name: str, *arguments: Any) -> Markup:
-    """What a macro of macros.html.j2 writes."""
     write: Callable[..., Markup] = getattr(_environment(_FOLDER).get_template("macros.html.j2").module, name)
     return write(*arguments)
 

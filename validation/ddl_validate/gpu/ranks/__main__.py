@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from ..errors import GpuError
+from ..rank_report import write_report
 from . import copies, order, overlap, staged, values
 from .session import Session
 
@@ -29,21 +27,18 @@ PROGRAMS: dict[str, Callable[[Session, dict[str, Any]], dict[str, Any]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    program, folder, settings = arguments[0], Path(arguments[1]), json.loads(arguments[2])
-    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("PMIX_RANK") or "0")
-    report: dict[str, Any]
-    session = None
-    try:
-        session = Session.begin(settings)
-        report = PROGRAMS[program](session, settings)
-        session.end()
-    except GpuError as error:
-        report = {"failed": str(error)}
-    except Exception:
-        report = {"failed": traceback.format_exc(limit=-3)}
-    (folder / f"rank-{rank}.json").write_text(json.dumps(report))
-    if "failed" in report:
-        print(report["failed"], file=sys.stderr, flush=True)
+    program, folder, settings = arguments
+
+    def measure() -> dict[str, Any]:
+        parameters = json.loads(settings)
+        session = Session.begin(parameters)
+        report = PROGRAMS[program](session, parameters)
+        session.ddl.finalize()
+        return report
+
+    failed = write_report(folder, measure)
+    if failed:
+        print(failed, file=sys.stderr, flush=True)
         # the other ranks may be within a call, and would wait for this one's finalize
         os._exit(1)
     return 0

@@ -17,12 +17,15 @@ _LIMIT_SECONDS = 60.0
 _BLOCKS = 4
 
 
-def _median(action: Callable[[], None], streams: list[Stream], repetitions: int) -> float:
-    """Seconds of what an action puts on streams, after two that do not count."""
+def _median(
+    actions: list[Callable[[], None]], streams: list[Stream], repetitions: int, count: int = 1
+) -> float:
+    """Seconds of what actions put on streams, so many times in a row, after two that do not count."""
     times = []
     for _ in range(2 + repetitions):
         begun = time.perf_counter()
-        action()
+        for action in actions * count:
+            action()
         wait_until(lambda: all(stream.done() for stream in streams), _LIMIT_SECONDS, "a copy")
         times.append(time.perf_counter() - begun)
     return statistics.median(times[2:])
@@ -41,53 +44,43 @@ class Limits:
         self._read[:] = pattern.view(np.uint8)
 
     def to_device(self) -> None:
-        for _ in range(_BLOCKS):
-            self._up.to_device(self._near.address, self._read)
+        self._up.to_device(self._near.address, self._read)
 
     def to_host(self) -> None:
-        for _ in range(_BLOCKS):
-            self._down.to_host(self._written, self._far.address)
-
-    def both(self) -> None:
-        # block by block, so that neither direction has a start
-        for _ in range(_BLOCKS):
-            self._up.to_device(self._near.address, self._read)
-            self._down.to_host(self._written, self._far.address)
+        self._down.to_host(self._written, self._far.address)
 
     def within(self) -> None:
-        for _ in range(_BLOCKS):
-            self._up.within(self._far.address, self._near.address, self.block)
+        self._up.within(self._far.address, self._near.address, self.block)
 
     def rates(self) -> dict[str, float]:
         """Bytes a second; "both" is that of each direction while both are under way."""
-        both = [self._up, self._down]
-        actions: dict[str, tuple[Callable[[], None], list[Stream]]] = {
-            "to_device": (self.to_device, [self._up]),
-            "to_host": (self.to_host, [self._down]),
-            "both": (self.both, both),
-            "within": (self.within, [self._up]),
+        actions: dict[str, tuple[list[Callable[[], None]], list[Stream]]] = {
+            "to_device": ([self.to_device], [self._up]),
+            "to_host": ([self.to_host], [self._down]),
+            # block by block, so that neither direction has a start
+            "both": ([self.to_device, self.to_host], [self._up, self._down]),
+            "within": ([self.within], [self._up]),
         }
         rates = {}
-        for name, (action, streams) in actions.items():
+        for name, (copies, streams) in actions.items():
             self.session.ddl.barrier()
-            rates[name] = _BLOCKS * self.block / _median(action, streams, self.repetitions)
+            seconds = _median(copies, streams, self.repetitions, _BLOCKS)
+            rates[name] = _BLOCKS * self.block / seconds
         return rates
 
     def check(self) -> None:
         """GpuError where the copies do not bring back what was sent."""
         self._written[:] = 0
-        self._up.to_device(self._near.address, self._read)
-        self._up.within(self._far.address, self._near.address, self.block)
+        self.to_device()
+        self.within()
         self._up.to_host(self._written, self._far.address)
         self._up.synchronize()
         if (self._written != self._read).any():
             raise GpuError("copies to the device, within it and back do not give what was sent")
 
     def free(self) -> None:
-        self._near.free()
-        self._far.free()
-        self._up.free()
-        self._down.free()
+        for resource in (self._near, self._far, self._up, self._down):
+            resource.free()
 
 
 def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
@@ -110,12 +103,8 @@ def run_ipc(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
     if ddl.rank == 0:
         other = open_ipc(device, named[1], block)
         target = device.allocate(block)
-        seconds = _median(
-            lambda: session.stream.within(target.address, other.address, block),
-            [session.stream],
-            int(settings["repetitions"]),
-        )
-        rate = block / seconds
+        copies = [lambda: session.stream.within(target.address, other.address, block)]
+        rate = block / _median(copies, [session.stream], int(settings["repetitions"]))
         if (session.download(target.address, block) != 2).any():
             raise GpuError("memory of another process, opened by IPC, does not hold what that one wrote")
         close_ipc(other)

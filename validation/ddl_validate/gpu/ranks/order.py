@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arithmetic import sum_of_whole_numbers, whole_numbers
 from ..ddl_library import HOST, MISMATCH, Refused, Work
 from .session import Session
 
@@ -23,22 +24,12 @@ def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
     return {"cases": CALLS + 2, "wrong": wrong}
 
 
-def _input(rank: int, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Small whole numbers, whose sums are exact."""
-    return ((np.arange(COUNT) + 3 * rank + 5 * number) % 1024).astype(np.float32)
-
-
-def _sum(size: int, number: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    total = sum((_input(rank, number) for rank in range(size)), np.zeros(COUNT, np.float32))
-    return np.asarray(total, np.float32)
-
-
 def _call_after_copies(session: Session, wrong: list[str]) -> None:
     """The buffer is written many times on the stream; the call that follows must see the last copy."""
     device, ddl, stream = session.device, session.ddl, session.stream
     buffer = device.allocate(4 * COUNT)
     host = device.pinned(8 * COUNT).view(np.float32)
-    host[:COUNT], host[COUNT:] = -1, _input(ddl.rank, 0)
+    host[:COUNT], host[COUNT:] = -1, whole_numbers(ddl.rank, 0, COUNT)
     work = Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)])
     # the first call of all prepares much, and the copies would be done meanwhile
     ddl.call(work, stream.handle)
@@ -47,7 +38,10 @@ def _call_after_copies(session: Session, wrong: list[str]) -> None:
         stream.to_device(buffer.address, host[:COUNT])
     stream.to_device(buffer.address, host[COUNT:])
     ddl.call(work, stream.handle)
-    if (session.download(buffer.address, 4 * COUNT).view(np.float32) != _sum(ddl.size, 0)).any():
+    if (
+        session.download(buffer.address, 4 * COUNT).view(np.float32)
+        != sum_of_whole_numbers(ddl.size, 0, COUNT)
+    ).any():
         wrong.append("a call on a stream did not see what a copy before it had brought")
     buffer.free()
 
@@ -61,7 +55,7 @@ def _started_calls(session: Session, wrong: list[str]) -> None:
     results = [device.pinned(4 * COUNT).view(np.float32) for _ in range(CALLS)]
     handles = []
     for number, buffer in enumerate(buffers):
-        host[number][:] = _input(ddl.rank, number)
+        host[number][:] = whole_numbers(ddl.rank, number, COUNT)
         stream.to_device(buffer.address, host[number])
         work = Work("all-reduce", "float32", buffers=[(buffer.address, COUNT)], name=f"started {number}")
         handles.append(ddl.start(work, stream.handle, priority=number))
@@ -70,7 +64,7 @@ def _started_calls(session: Session, wrong: list[str]) -> None:
         taking.to_host(results[number], buffer.address)
     taking.synchronize()
     for number in range(CALLS):
-        if (results[number] != _sum(ddl.size, number)).any():
+        if (results[number] != sum_of_whole_numbers(ddl.size, number, COUNT)).any():
             wrong.append(f"a stream that waits for started call {number} went on before its result was there")
     for handle in handles:
         ddl.wait(handle)

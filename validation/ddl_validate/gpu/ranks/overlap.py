@@ -40,9 +40,8 @@ class Copies:
     def free(self) -> None:
         for event in self._events:
             event.free()
-        self.stream.free()
-        self._source.free()
-        self._target.free()
+        for resource in (self.stream, self._source, self._target):
+            resource.free()
 
 
 def _finish(marks: list[Event], begun: float) -> list[tuple[float, float]]:

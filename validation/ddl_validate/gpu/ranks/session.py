@@ -39,9 +39,6 @@ class Session:
         device = driver.open(ddl.local_rank % used)
         return cls(driver, device, ddl, device.stream())
 
-    def end(self) -> None:
-        self.ddl.finalize()
-
     def scratch(self, size: int) -> npt.NDArray[np.uint8]:
         """Pinned memory for one copy at a time."""
         if len(self._scratch) < size:
@@ -62,26 +59,19 @@ class Session:
         self.stream.synchronize()
         return block.copy()
 
-    def guarded(self, size: int, alignment: int = 1) -> Guarded:
-        return Guarded(self, size, alignment)
-
 
 class Guarded:
-    """Memory of the device between two strips that nobody may write to. It begins at an odd multiple of
-    ``alignment`` bytes: as aligned as an element must be, and no more."""
+    """Values in memory of the device between two strips that nobody may write to. They begin at an odd
+    multiple of an element's bytes: as aligned as it must be, and no more."""
 
-    def __init__(self, session: Session, size: int, alignment: int) -> None:
+    def __init__(self, session: Session, values: npt.NDArray[Any]) -> None:
         self.session = session
-        self.size = size
-        self._before = GUARD_BYTES + alignment
-        self._whole: Buffer = session.device.allocate(self._before + size + GUARD_BYTES)
+        self.size = values.nbytes
+        self._before = GUARD_BYTES + values.itemsize
+        self._whole: Buffer = session.device.allocate(self._before + self.size + GUARD_BYTES)
         self.address = self._whole.address + self._before
         session.upload(self._whole.address, np.full(self._whole.size, _GUARD, np.uint8))
-
-    def fill(self, values: npt.NDArray[Any]) -> Guarded:
-        assert values.nbytes == self.size
-        self.session.upload(self.address, values)
-        return self
+        session.upload(self.address, values)
 
     def read(self, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """The contents; GpuError where a strip was written to."""

@@ -8,19 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arithmetic import sum_of_whole_numbers, whole_numbers
 from ..errors import GpuError
 from .copies import Limits
 from .session import Session
-
-_PERIOD = 1024
-
-
-def _input(rank: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return ((np.arange(_PERIOD) + 3 * rank) % _PERIOD).astype(np.float32)
-
-
-def _tiled(period: np.ndarray[Any, np.dtype[np.float32]], size: int) -> Any:
-    return np.resize(period, size // 4)
 
 
 def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
@@ -31,17 +22,17 @@ def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:
     rates = [limits.rates()]
     rows = []
     buffer = session.device.allocate(max(sizes))
-    right = np.asarray(sum((_input(rank) for rank in range(ddl.size)), np.zeros(_PERIOD, np.float32)))
     for size in sizes:
+        right = sum_of_whole_numbers(ddl.size, 0, size // 4)
         seconds = []
         for number in range(2 + repetitions):
-            session.upload(buffer.address, _tiled(_input(ddl.rank), size))
+            session.upload(buffer.address, whole_numbers(ddl.rank, 0, size // 4))
             ddl.barrier()
             begun = time.perf_counter()
             ddl.allreduce(buffer.address, size // 4)
             elapsed = ddl.highest(time.perf_counter() - begun)[0]
             got = session.download(buffer.address, size).view(np.float32)
-            if (got != _tiled(right, size)).any():
+            if (got != right).any():
                 raise GpuError(f"the sum of {size} bytes is wrong")
             if number >= 2:
                 seconds.append(elapsed)

@@ -38,7 +38,21 @@ class Cases:
         return [input_of(kind, op, count, rank, self.number) for rank in range(self.size)]
 
     def _place(self, values: Array) -> Guarded:
-        return self.session.guarded(values.nbytes, values.itemsize).fill(values)
+        return Guarded(self.session, values)
+
+    def _call(self, work: Work, places: list[Guarded]) -> list[Array]:
+        """Make a call; what its buffers hold then."""
+        try:
+            self.session.ddl.call(work, self.session.stream.handle)
+            contents = [place.read(DTYPES[work.type]) for place in places]
+        except GpuError as error:
+            raise GpuError(f"{work.name}: {error}") from error
+        for place in places:
+            place.free()
+        return contents
+
+    def _compare_bits(self, label: str, got: Array, right: Array) -> None:
+        self._compare(label, got.view(np.uint8), right.view(np.uint8), 0)
 
     def together(self, collective: str, kind: str, op: str, counts: tuple[int, ...], root: int = 0) -> None:
         """all-reduce, reduce, broadcast: buffers in place, as if they were one."""
@@ -48,21 +62,15 @@ class Cases:
         places = [self._place(part) for part in np.split(inputs[self.rank], cuts)]
         buffers = [(place.address, count) for place, count in zip(places, counts, strict=True)]
         work = Work(collective, kind, op, buffers, root=root, name=label)
-        try:
-            self.session.ddl.call(work, self.session.stream.handle)
-            got = np.concatenate([place.read(DTYPES[kind]) for place in places])
-        except GpuError as error:
-            raise GpuError(f"{label}: {error}") from error
+        got = np.concatenate(self._call(work, places))
         if collective == "broadcast":
-            self._compare(label, got.view(np.uint8), inputs[root].view(np.uint8), 0)
+            self._compare_bits(label, got, inputs[root])
         elif collective == "all-reduce" or self.rank == root:
             self._compare(label, got, *reduced(kind, op, inputs))
         else:
-            self._compare(label, got.view(np.uint8), inputs[self.rank].view(np.uint8), 0)
+            self._compare_bits(label, got, inputs[self.rank])
         if collective == "all-reduce":
             self.digests[label] = hashlib.sha256(got.tobytes()).hexdigest()[:16]
-        for place in places:
-            place.free()
 
     def blocks(self, collective: str, kind: str, count: int) -> None:
         """reduce-scatter, all-gather, all-to-all: from one buffer into another."""
@@ -73,22 +81,14 @@ class Cases:
         source = self._place(inputs[self.rank])
         target = self._place(np.zeros(after, DTYPES[kind]))
         work = Work(collective, kind, into=source.address, out=target.address, count=count, name=label)
-        try:
-            self.session.ddl.call(work, self.session.stream.handle)
-            got, source_after = target.read(DTYPES[kind]), source.read(DTYPES[kind])
-        except GpuError as error:
-            raise GpuError(f"{label}: {error}") from error
+        got, source_after = self._call(work, [target, source])
         share = slice(self.rank * count, (self.rank + 1) * count)
         if collective == "reduce-scatter":
             self._compare(label, got, *reduced(kind, "sum", [values[share] for values in inputs]))
         else:
-            right = np.concatenate(
-                inputs if collective == "all-gather" else [values[share] for values in inputs]
-            )
-            self._compare(label, got.view(np.uint8), right.view(np.uint8), 0)
-        self._compare(f"input of {label}", source_after.view(np.uint8), inputs[self.rank].view(np.uint8), 0)
-        source.free()
-        target.free()
+            parts = inputs if collective == "all-gather" else [values[share] for values in inputs]
+            self._compare_bits(label, got, np.concatenate(parts))
+        self._compare_bits(f"input of {label}", source_after, inputs[self.rank])
 
 
 def run(session: Session, settings: dict[str, Any]) -> dict[str, Any]:

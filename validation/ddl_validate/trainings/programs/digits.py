@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 PIXELS, CLASSES = 32, 10
+#: Images and their labels.
+Batches = Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]
 MOMENTUM = 0.9
 """Nesterov's, as of tf_cnn_benchmarks."""
 
@@ -63,9 +65,7 @@ def load(*, training: bool) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return images.repeat(factor, axis=1).repeat(factor, axis=2), bunch.target[chosen].astype(np.int64)
 
 
-def batches(
-    schedule: Schedule, worker: int, workers: int, epoch: int
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
+def batches(schedule: Schedule, worker: int, workers: int, epoch: int) -> Batches:
     """A worker's batches of an epoch. All workers shuffle alike, and each takes a part of its own."""
     images, labels = load(training=True)
     order = np.random.default_rng(epoch).permutation(len(labels))[worker::workers]
@@ -93,6 +93,13 @@ class Clock:
         start = time.perf_counter()
         self._images += steps()
         self._seconds += time.perf_counter() - start
+
+    def train_epochs(self, epochs: int, steps: Callable[[int], int], accuracy: Callable[[], float]) -> None:
+        """Train so many epochs with an evaluation after each. steps: of the epoch with this number."""
+        for epoch in range(epochs):
+            self.train(functools.partial(steps, epoch))
+            self.accuracy(accuracy())
+        self.end()
 
     def accuracy(self, value: float) -> None:
         self._tell(f"Accuracy @ 1 = {value:.4f}")

@@ -95,18 +95,14 @@ def multi_worker(schedule: digits.Schedule, tell: Callable[[str], None] = digits
         strategy.distribute_datasets_from_function(lambda _: dataset(schedule, worker, workers).prefetch(2))
     )
     step = tf.function(training.step)
-    clock = digits.Clock(worker == 0, tell)
-    for _ in range(schedule.epochs):
 
-        def steps() -> int:
-            count = schedule.steps(workers)
-            for _ in range(count):
-                step(batches)
-            return int(count * schedule.batch * workers)
+    def steps(epoch: int) -> int:
+        count = schedule.steps(workers)
+        for _ in range(count):
+            step(batches)
+        return int(count * schedule.batch * workers)
 
-        clock.train(steps)
-        clock.accuracy(training.accuracy())
-    clock.end()
+    digits.Clock(worker == 0, tell).train_epochs(schedule.epochs, steps, training.accuracy)
 
 
 def parameter_server(schedule: digits.Schedule) -> None:
@@ -130,19 +126,15 @@ def parameter_server(schedule: digits.Schedule) -> None:
         )
     )
     step = tf.function(training.step)
-    clock = digits.Clock(True)
-    for _ in range(schedule.epochs):
 
-        def steps() -> int:
-            count = schedule.steps(workers) * workers
-            for _ in range(count):
-                coordinator.schedule(step, args=(batches,))
-            coordinator.join()
-            return int(count * schedule.batch)
+    def steps(epoch: int) -> int:
+        count = schedule.steps(workers) * workers
+        for _ in range(count):
+            coordinator.schedule(step, args=(batches,))
+        coordinator.join()
+        return int(count * schedule.batch)
 
-        clock.train(steps)
-        clock.accuracy(training.accuracy())
-    clock.end()
+    digits.Clock(True).train_epochs(schedule.epochs, steps, training.accuracy)
 
 
 def shuffled(arrays: tuple[Any, Any], batch: int) -> Any:

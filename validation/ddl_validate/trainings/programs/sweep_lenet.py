@@ -22,12 +22,9 @@ def trial_of(programs: str, batch: int, epochs: int, rate: float) -> float:
     torch.manual_seed(1234)
     schedule = torch_lenet.digits.Schedule(batch, epochs, rate)
     model = torch_lenet.lenet()
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=rate, momentum=torch_lenet.digits.MOMENTUM, nesterov=True
-    )
+    optimizer = torch_lenet.optimizer_of(model, rate)
     for epoch in range(epochs):
-        for images, labels in torch_lenet.digits.batches(schedule, 0, 1, epoch):
-            torch_lenet.step(model, optimizer, images, labels)
+        torch_lenet.train_epoch(model, optimizer, torch_lenet.digits.batches(schedule, 0, 1, epoch))
     return float(torch_lenet.accuracy(model))
 
 

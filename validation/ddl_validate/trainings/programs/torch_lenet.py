@@ -44,15 +44,21 @@ def inputs_of(images: NDArray[np.float32]) -> torch.Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2)
 
 
-def step(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-) -> None:
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(inputs_of(images)), torch.from_numpy(labels)).backward()
-    optimizer.step()
+def optimizer_of(model: nn.Module, rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=digits.MOMENTUM, nesterov=True)
+
+
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: digits.Batches, workers: int = 1
+) -> int:
+    """Train on a worker's batches; the number of images that all workers have trained on meanwhile."""
+    trained = 0
+    for images, labels in batches:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs_of(images)), torch.from_numpy(labels)).backward()
+        optimizer.step()
+        trained += len(labels) * workers
+    return trained
 
 
 def accuracy(model: nn.Module) -> float:
@@ -74,27 +80,19 @@ def main() -> None:
     dist.init_process_group(options.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     model = DistributedDataParallel(lenet())
-    optimizer = torch.optim.SGD(model.parameters(), lr=schedule.rate, momentum=digits.MOMENTUM, nesterov=True)
+    optimizer = optimizer_of(model, schedule.rate)
     support: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if options.lms_limit:
         import lms.torch
 
         support = lms.torch.enable(limit=options.lms_limit, min_size="1KB")
 
+    def steps(epoch: int) -> int:
+        return train_epoch(model, optimizer, digits.batches(schedule, rank, size, epoch), size)
+
     clock = digits.Clock(rank == 0)
     with support:
-        for epoch in range(schedule.epochs):
-
-            def steps(epoch: int = epoch) -> int:
-                trained = 0
-                for images, labels in digits.batches(schedule, rank, size, epoch):
-                    step(model, optimizer, images, labels)
-                    trained += len(labels) * size
-                return trained
-
-            clock.train(steps)
-            clock.accuracy(accuracy(model.module))
-    clock.end()
+        clock.train_epochs(schedule.epochs, steps, lambda: accuracy(model.module))
     dist.destroy_process_group()
 
 
