@@ -58,7 +58,7 @@ def matches_files(folder: Path, part: Collection[str] | None = None) -> Check:
 
 
 def build_strings(folder: Path) -> Check:
-    """A build that names a Python, as in py311h0123, depends on it: others are not made for each Python."""
+    """A build that names a Python, as `pyNNNh…` does, depends on it: others are not made for each Python."""
     earlier = published.read(folder).earlier
     current = {key: entry for key, entry in published.entries(folder).items() if key not in earlier}
     check = Check("build strings", f"{len(current)} packages")
