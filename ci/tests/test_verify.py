@@ -33,7 +33,7 @@ def test_a_good_channel_passes(library_and_program: Clone) -> None:
     clone.ok("env", "create", "program")
     document = verify(clone, "--env", "program")
     assert document["ok"], document
-    assert document["packages"] == 2 and len(document["checks"]) == 16
+    assert document["packages"] == 2 and len(document["checks"]) == 17
 
 
 def test_foreign_library(clone: Clone) -> None:
