@@ -274,6 +274,42 @@ def test_a_mirror_of_what_is_not_signed_is_signed_by_who_makes_it(world: World, 
         world.mirror(source=own, key=world.target / "none")
 
 
+@pytest.mark.parametrize("reader", ["channel", "release"])
+def test_a_folder_that_changes_while_it_is_checked(
+    world: World, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """Who can write to it exchanges the list once its signature was checked, or the statement once its digest
+    was compared: what was checked is used, or it is an error.
+    """
+    listed, verify, differences = manifest.read(world.channel), signature.verify, manifest.differences
+    own = "0" * 64 + f"  {PACKAGE}\n"
+
+    def verify_and_swap(path: Path, keys: Trust | None) -> str:
+        key = verify(path, keys)
+        (world.channel / manifest.NAME).write_text(own)
+        return key
+
+    def compare_and_swap(*arguments: Any, **options: Any) -> list[str]:
+        wrong = differences(*arguments, **options)
+        freshness.Statement("small", "9.0", NOW).write(world.channel / freshness.NAME)
+        return wrong
+
+    def read() -> object:
+        if reader == "channel":
+            return trust.open_channel(world.channel)
+        return check.check(world.channel, trust.required(), lambda _: None)
+
+    original = (world.channel / manifest.NAME).read_bytes()
+    monkeypatch.setattr(signature, "verify", verify_and_swap)
+    result = read()
+    assert result == listed if reader == "channel" else isinstance(result, check.Checked)
+    (world.channel / manifest.NAME).write_bytes(original)
+    monkeypatch.setattr(signature, "verify", verify)
+    monkeypatch.setattr(manifest, "differences", compare_and_swap)
+    with pytest.raises(WmlceError, match=r"signed\.json is not what was signed: changed"):
+        read()
+
+
 def test_channels_that_the_clone_built_need_no_signature(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,20 @@ def test_everything_that_the_channel_passes_on_is_accounted_for() -> None:
     assert {"libgcc", "numpy", "readline", "scipy"} <= {one.package for one in found}
 
 
+@pytest.mark.parametrize(
+    ("expression", "gnu"),
+    [
+        ("MIT AND (BSD-2-Clause OR GPL-2.0-only)", []),
+        ("MIT AND (LGPL-2.1-only OR GPL-2.0-only)", ["LGPL-2.1-only", "GPL-2.0-only"]),
+        ("GPL-3.0-or-later WITH GCC-exception-3.1 AND MIT", ["GPL-3.0-or-later WITH GCC-exception-3.1"]),
+        ("see GPL-2.0, or so", ["GPL-2.0"]),
+        ("", []),
+    ],
+)
+def test_of_alternatives_one_without_the_gnu_licences_is_chosen(expression: str, gnu: list[str]) -> None:
+    assert sorted(copyleft._gnu_licenses(expression)) == sorted(gnu)
+
+
 def test_a_declaration_says_one_of_both() -> None:
     with pytest.raises(ValueError, match="either `source` or `without`"):
         Declared(packages=["a"], files="*")

@@ -7,7 +7,6 @@ from the mirror checks the same signature as at its origin.
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -67,7 +66,7 @@ def read(origin: Origin, trust: Trust | None) -> Signed | None:
     if listed is None or proof is None:
         return None
     lists = {manifest.NAME: listed, SIGNATURE: proof}
-    key, digests = _verified(listed, proof, trust, origin.title)
+    key, digests = manifest.verified(listed, proof, trust, origin.title)
     for name in digests:
         if any(part.startswith(".") or not part for part in name.split("/")) or name in lists:
             raise WmlceError(
@@ -81,25 +80,12 @@ def read(origin: Origin, trust: Trust | None) -> Signed | None:
         if inner is None or hashlib.sha256(inner).hexdigest() != digests[name]:
             raise differs(origin.title, name, "missing" if inner is None else "changed")
         if proof is not None:
-            _verified(inner, proof, trust, f"{origin.title}/{PurePosixPath(name).parent}")
+            manifest.verified(inner, proof, trust, f"{origin.title}/{PurePosixPath(name).parent}")
             lists[name + signature.SUFFIX] = proof
     unread = Signed(digests, key, trust is not None, None, lists)
     content = unread.checked(freshness.NAME, origin.read(freshness.NAME), origin.title)
     statement = freshness.parsed(content, f"{origin.title}/{freshness.NAME}") if content is not None else None
     return Signed(digests, key, trust is not None, statement, lists)
-
-
-def _verified(listed: bytes, proof: bytes, trust: Trust | None, title: str) -> tuple[str, dict[str, str]]:
-    with tempfile.TemporaryDirectory(prefix="wmlce-signed-") as scratch:
-        path = Path(scratch) / manifest.NAME
-        path.write_bytes(listed)
-        signature.signature_of(path).write_bytes(proof)
-        try:
-            return signature.verify(path, trust), manifest.read(path.parent)
-        except WmlceError as error:
-            # the user knows the channel, not our copy
-            error.message = error.message.replace(scratch, title)
-            raise
 
 
 def fetch(origin: Origin, signed: Signed, target: Path, scratch: Path, say: Callable[[str], None]) -> None:

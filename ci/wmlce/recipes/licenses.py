@@ -37,33 +37,33 @@ def all_of(expressions: Iterable[str]) -> str:
     """The expression for a whole whose parts are under these, each licence once; parts whose licence is no
     expression are left out.
     """
-    return " AND ".join(sorted({term for expression in expressions for term in _terms(expression)}))
+    return " AND ".join(sorted({term for expression in expressions for term in terms(expression)}))
 
 
 def unnamed(part: str, whole: str) -> list[str]:
     """Licences of a part that the expression of the whole lacks; of alternatives (OR) it may name one."""
-    named = _terms(whole)
+    named = terms(whole)
     choices = {frozenset(alternatives) for alternatives in named.values()}
     return sorted(
         term
-        for term, alternatives in _terms(part).items()
+        for term, alternatives in terms(part).items()
         if not named.keys() & {term, *alternatives} and frozenset(alternatives or [term]) not in choices
     )
 
 
-def _terms(expression: str) -> dict[str, list[str]]:
+def terms(expression: str) -> dict[str, list[str]]:
     """Licences that an expression joins by AND -> the alternatives of each OR. Empty for no expression."""
     stated = canonical(expression)
     if stated is None:
         return {}
     parsed = Licensing().parse(stated, simple=True)
-    terms = {}
+    by_term = {}
     for part in parsed.args if type(parsed).__name__ == "AND" else [parsed]:
         if type(part).__name__ == "OR":
-            terms[f"({part.render()})"] = [str(alternative.render()) for alternative in part.args]
+            by_term[f"({part.render()})"] = [str(alternative.render()) for alternative in part.args]
         else:
-            terms[str(part.render())] = []
-    return terms
+            by_term[str(part.render())] = []
+    return by_term
 
 
 PROPRIETARY = "PROPRIETARY"

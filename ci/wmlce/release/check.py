@@ -75,8 +75,7 @@ def check(
     manifest.require(folder)
     say(f"signature of {manifest.NAME}")
     # nothing is believed before
-    key = signature.verify(folder / manifest.NAME, trust)
-    listed = manifest.read(folder)
+    key, listed = manifest.signed(folder, trust)
     sizes = _sizes(folder, listed)
     say(f"{len(listed)} files")
     wrong = manifest.differences(folder, listed, sizes=sizes)
@@ -99,8 +98,8 @@ def check(
     missing = [name for name in sorted(signed) if not signature.signature_of(folder / name).is_file()]
     if missing:
         raise WmlceError(f"{folder / missing[0]} is not signed", remedy="copy its signature too")
-    channel = folder if _is_channel(folder) else folder / CHANNEL
-    statement = freshness.read(channel)
+    of_channel = freshness.NAME if _is_channel(folder) else f"{CHANNEL}/{freshness.NAME}"
+    statement = freshness.signed(folder, listed, of_channel)
     freshness.check(statement, str(folder))
     record = read_record(folder) or {}
     if record and (folder / CHANNEL).is_dir():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wmlce.channel import package_files, published
-from wmlce.recipes import license_policy
+from wmlce.recipes import license_policy, licenses
 from wmlce.recipes.model import Recipe
 from wmlce.recipes.recipe_set import RecipeSet
 from wmlce.sources import binary_sources
@@ -57,11 +57,11 @@ def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
     files = set()
     for entry in entries:
         name, version = str(entry["name"]), str(entry["version"])
-        stated = set(_GNU.findall(str(entry.get("license") or "")))
+        stated = set(_gnu_licenses(str(entry.get("license") or "")))
         inside: dict[str, str] = {}
         for path, library in license_policy.bundled(_own_files(channel, entry)).items():
             license_ = license_policy.policy().bundled.get(library, "")
-            if gnu := _GNU.findall(license_):
+            if gnu := _gnu_licenses(license_):
                 inside[path] = " AND ".join(gnu)
         files |= {File(name, version, path, license_) for path, license_ in inside.items()}
         # a wheel's licence names those of its libraries as well
@@ -69,6 +69,17 @@ def shipped(channel: Path, entries: Iterable[Mapping[str, Any]]) -> list[File]:
         if rest:
             files.add(File(name, version, WHOLE, " AND ".join(sorted(rest))))
     return sorted(files)
+
+
+def _gnu_licenses(expression: str) -> list[str]:
+    """GNU licences that hold: where another licence may be chosen (OR), that one is."""
+    terms = licenses.terms(expression) or {expression: []}  # what is no expression may name one as well
+    return [
+        gnu
+        for term, alternatives in terms.items()
+        if all(_GNU.search(alternative) for alternative in alternatives or [term])
+        for gnu in _GNU.findall(term)
+    ]
 
 
 def _own_files(channel: Path, entry: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import write_json
+from wmlce.util.files import open_file, write_json
 
 NAME = "signed.json"
 MINIMUM = "WMLCE_MINIMUM_VERSION"
@@ -90,6 +91,23 @@ def read(folder: Path) -> Statement | None:
     """What a folder says of itself; None where it says nothing, as those of before."""
     path = folder / NAME
     return parsed(path.read_bytes(), str(path)) if path.is_file() else None
+
+
+def signed(folder: Path, listed: Mapping[str, str], name: str = NAME) -> Statement | None:
+    """Statement of a folder with its signed list; what is parsed is what is compared. name: of the file in
+    the list.
+    """
+    digest, path = listed.get(name), folder / name
+    if digest is None:
+        return None
+    try:
+        with open_file(path) as stream:
+            content = stream.read(_LARGEST + 1)
+    except OSError as error:
+        raise WmlceError(f"{path} cannot be read: {error.strerror}", remedy="get it again") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise WmlceError(f"{path} is not what was signed: changed", remedy="get it again")
+    return parsed(content, str(path))
 
 
 # ------------------------------------------------------------------------------ what is asked for

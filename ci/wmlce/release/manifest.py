@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from wmlce.release import signature
+from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
-from wmlce.util.files import sha256_file, write_atomic
+from wmlce.util.files import open_file, sha256_file, write_atomic
 from wmlce.util.host import cpu_count
 
 NAME = "SHA256SUMS"
@@ -93,6 +95,36 @@ def read(folder: Path) -> dict[str, str]:
             raise WmlceError(f"{path}:{number} is not a line of a checksum list", remedy="get the file again")
         listed[match["name"]] = match["sha256"]
     return listed
+
+
+def signed(folder: Path, trust: Trust | None) -> tuple[str, dict[str, str]]:
+    """The fingerprint of the key that signed a folder's list, and the list. Both files are read once: who can
+    write to the folder cannot have one checked and another one used. Without `trust` any key will do.
+    """
+    path = require(folder)
+    signature.key_of(path)  # an error names the file
+    try:
+        with open_file(path) as listed, open_file(signature.signature_of(path)) as proof:
+            contents = listed.read(LARGEST), proof.read(signature.LARGEST)
+    except OSError as error:
+        raise WmlceError(
+            f"{error.filename} cannot be read: {error.strerror}", remedy="get it again"
+        ) from error
+    return verified(*contents, trust, str(folder))
+
+
+def verified(listed: bytes, proof: bytes, trust: Trust | None, title: str) -> tuple[str, dict[str, str]]:
+    """What `signed` tells, of a list and its signature. title: what they are of."""
+    with tempfile.TemporaryDirectory(prefix="wmlce-signed-") as scratch:
+        path = Path(scratch) / NAME
+        path.write_bytes(listed)
+        signature.signature_of(path).write_bytes(proof)
+        try:
+            return signature.verify(path, trust), read(path.parent)
+        except WmlceError as error:
+            # the user knows the channel, not our copy
+            error.message = error.message.replace(scratch, title)
+            raise
 
 
 def differences(

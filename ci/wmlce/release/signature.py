@@ -29,9 +29,9 @@ PRINCIPAL = "release@ibm-wml-ce"
 """The signer's name in the files of trusted keys that wmlce writes."""
 SUFFIX = ".sig"
 REVOKED = "revoked_keys"
-_LARGEST = 1 << 20
+_LARGEST_TEXT = 1 << 20
 """Bytes of a list of keys that are read."""
-_LARGEST_SIGNATURE = 65536
+LARGEST = 65536
 _LIMIT_S = 900
 """The largest files have gigabytes, and somebody may have to type a passphrase."""
 _KEY = re.compile(r"(?P<type>(?:sk-)?(?:ssh|ecdsa)-[A-Za-z0-9@.-]+) (?P<blob>[A-Za-z0-9+/]+=*)")
@@ -60,7 +60,7 @@ def key_of(path: Path) -> bytes:
     """The key that made the signature of `path`, as the signature says; whether it did, `verify` tells."""
     place = signature_of(path)
     try:
-        text = text_of(place, _LARGEST_SIGNATURE)
+        text = text_of(place, LARGEST)
     except FileNotFoundError as error:
         raise WmlceError(
             f"{path} is not signed: there is no {place.name} beside it",
@@ -205,7 +205,7 @@ def _checked(command: Sequence[str], path: Path) -> subprocess.CompletedProcess[
 def _readable(path: Path, title: str) -> str:
     try:
         with open_file(path) as stream:
-            return stream.read(_LARGEST).decode(errors="replace")
+            return stream.read(_LARGEST_TEXT).decode(errors="replace")
     except OSError as error:
         raise WmlceError(f"{title} {path} cannot be read: {error.strerror}", remedy="name another") from error
 

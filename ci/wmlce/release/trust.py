@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wmlce.release import freshness, manifest, signature
+from wmlce.release import freshness, manifest
 from wmlce.release.signature import Trust
 from wmlce.util.errors import WmlceError
 from wmlce.util.files import sha256_file
@@ -91,8 +91,7 @@ def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str
         return None
     if not (folder / manifest.NAME).is_file():
         raise unsigned(str(folder))
-    signature.verify(manifest.require(folder), trust)
-    listed = manifest.read(folder)
+    _, listed = manifest.signed(folder, trust)
     wrong = manifest.differences(folder, listed, concerns=lambda name: not name.endswith(_PACKAGE))
     if wrong:
         raise WmlceError(
@@ -100,7 +99,7 @@ def open_channel(folder: Path, clone_channel: Path | None = None) -> Mapping[str
             detail=wrong[1:6],
             remedy="get the channel again from where it was published",
         )
-    freshness.accept(freshness.read(folder), os.path.abspath(folder), f"the channel {folder}")
+    freshness.accept(freshness.signed(folder, listed), os.path.abspath(folder), f"the channel {folder}")
     return listed
 
 
