@@ -97,6 +97,16 @@ def test_interrupted_installation_is_not_taken_for_whole(library_and_program: Cl
     assert (prefix / "bin/program").exists()
 
 
+def test_a_package_cannot_say_that_the_environment_is_whole(clone: Clone, tmp_path: Path) -> None:
+    """One that makes the installation fail after its files are there."""
+    marker = json.dumps({"signed": True})
+    files = {"conda-meta/.wmlce-complete": marker, "conda-meta/zz.json": "{}"}
+    make_package(tmp_path / "channel", "top", files=files)
+    clone.fails("env", "create", "e", "top", "--from", str(index(tmp_path / "channel")))
+    prefix = clone.root / "build/envs/e"
+    assert (prefix / "conda-meta/zz.json").exists() and not (prefix / "conda-meta/.wmlce-complete").exists()
+
+
 def test_moved_clone_makes_its_environments_anew(library_and_program: Clone, tmp_path: Path) -> None:
     """What a person does with a clone: mv it, and go on. And packages must not know where they were built."""
     clone = library_and_program

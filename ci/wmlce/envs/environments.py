@@ -157,7 +157,10 @@ def create(
                 remove_tree(prefix)
             (prefix / _MARKER).unlink(missing_ok=True)
             say(f"{name}: installing {len(records)} packages into {layout.display(prefix)}")
-            install_packages(layout, prefix, records, requested)
+            try:
+                install_packages(layout, prefix, records, requested)
+            finally:
+                (prefix / _MARKER).unlink(missing_ok=True)  # a package may have brought one
             if compile_python:
                 compile_modules(prefix, say)
         write_json(prefix / _MARKER, {**question, "answer": answer, "signed": compared})

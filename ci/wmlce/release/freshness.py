@@ -223,7 +223,7 @@ def accept(statement: Statement | None, place: str, title: str) -> None:
     if path is not None and path.is_file():
         try:
             last = _statement(json.loads(path.read_text()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise WmlceError(
                 f"{path}, which says what was last accepted from {place}, cannot be read",
                 remedy="remove it, and compare the version with what you expect",
